@@ -376,7 +376,7 @@ class Translator(unittest.TestCase):
             self.assertNotIn("InlinePtx", self.translate(text))
         text = 'inline int f() { asm volatile("rdtsc"); }\n'
         self.assertIn(text, self.translate(text))
-        for header in ("cub/cub.cuh", "thrust/sort.h", "cufft.h", "curand_kernel.h", "helper_math.h", "cuda_fp4.h"):
+        for header in ("cub/cub.cuh", "thrust/sort.h", "cufft.h", "curand.h", "helper_math.h", "cuda_fp4.h"):
             self.assertNotIn(header, self.translate(f"#include <{header}>\nint a;\n"))
         for header in ("cuda.h", "cuda_runtime_api.h", "device_launch_parameters.h", "cuda_profiler_api.h"):
             self.assertIn("#include <cuda_runtime.h>\nint a;", self.translate(f'#include "{header}"\nint a;\n'))
@@ -522,6 +522,12 @@ class Command(unittest.TestCase):
             before = emulate.digest_of(how, []).digest()
             os.utime(made, (1, 1))
             self.assertNotEqual(before, emulate.digest_of(how, []).digest())
+            (Path(folder) / "common").mkdir()
+            (Path(folder) / "common" / "of_ours.h").touch()
+            with mock.patch.object(emulate, "ROOT", Path(folder)):
+                before = emulate.digest_of(how, []).digest()
+                os.utime(Path(folder) / "common" / "of_ours.h", (1, 1))
+                self.assertNotEqual(before, emulate.digest_of(how, []).digest())
 
     def test_the_limit_of_time_is_an_option(self):
         text = "__global__ void f(int* x) { for (int i = 0; x[1] == 0; i++) x[0] = i; }\nint main() { int* x; cudaMalloc(&x, 8); cudaMemset(x, 0, 8); f<<<1, 1>>>(x); }\n"
@@ -1187,8 +1193,83 @@ class Command(unittest.TestCase):
         self.assertTrue(self.emulate(handles % "").startswith("made\n"))
         self.assertIn("mine.cu:8: cublasSgemm belongs to a library that runs on GPUs alone", self.emulate(
             handles % "check(cublasSgemm(handle, CUBLAS_OP_N));", code=2))
-        self.assertIn("mine.cu:2: curandState belongs to a library that runs on GPUs alone", self.emulate(
-            "#include <curand_kernel.h>\n__global__ void f(curandState* state) {}\n", code=2))
+        self.assertIn("mine.cu:2: curandStateMRG32k3a belongs to a library that runs on GPUs alone", self.emulate(
+            "#include <curand_kernel.h>\n__global__ void f(curandStateMRG32k3a* state) {}\n", code=2))
+
+    def test_random_numbers_are_those_of_curand(self):
+        text = """
+            #include <curand_kernel.h>
+            #include <cstdio>
+            __device__ void mix(unsigned long long& hash, unsigned long long x) { hash = (hash ^ x) * 1099511628211; }
+            template <typename State>
+            __global__ void integers_and_uniform(unsigned long long* hash) {
+              State state;
+              for (unsigned long long seed : {0ull, 1234ull, 0x123456789abcdefull})
+                for (unsigned long long subsequence : {0ull, 1ull, 77777ull, 0xfedcba9876543210ull})
+                  for (unsigned long long offset : {0ull, 3ull, 1000001ull, 0x8000000000000001ull}) {
+                    curand_init(seed + threadIdx.x, subsequence, offset, &state);
+                    for (int i = 0; i < 6; i++) mix(*hash, curand(&state));
+                    mix(*hash, __float_as_uint(curand_uniform(&state)));
+                    mix(*hash, __double_as_longlong(curand_uniform_double(&state)));
+                    skipahead(5ull, &state);
+                    mix(*hash, curand(&state));
+                    skipahead_sequence(3ull, &state);
+                    mix(*hash, curand(&state));
+                  }
+            }
+            __global__ void fours(unsigned long long* hash) {
+              curandStatePhilox4_32_10_t state;
+              curand_init(7, 2, 1, &state);
+              for (int i = 0; i < 3; i++) {
+                const uint4 x = curand4(&state);
+                for (unsigned each : {x.x, x.y, x.z, x.w}) mix(*hash, each);
+                if (i == 0) mix(*hash, curand(&state));
+              }
+              const float4 x = curand_uniform4(&state);
+              for (float each : {x.x, x.y, x.z, x.w}) mix(*hash, __float_as_uint(each));
+              const double2 y = curand_uniform2_double(&state);
+              for (double each : {y.x, y.y}) mix(*hash, __double_as_longlong(each));
+            }
+            template <typename State>
+            __global__ void normal(float* x) {
+              State state;
+              curand_init(1234, 5, 6, &state);
+              for (int i = 0; i < 5; i++) *x++ = curand_normal(&state);
+              for (int i = 0; i < 3; i++) *x++ = curand_log_normal(&state, 1, 0.5f);
+              for (int i = 0; i < 3; i++) *x++ = curand_normal_double(&state);
+              const float2 two = curand_normal2(&state);
+              *x++ = two.x, *x++ = two.y;
+              const double2 more = curand_normal2_double(&state);
+              *x++ = more.x, *x++ = more.y, *x++ = curand_uniform(&state);
+            }
+            int main() {
+              unsigned long long* hash;
+              float* x;
+              cudaMallocManaged(&hash, 8);
+              cudaMallocManaged(&x, 64);
+              const auto show = [&](bool hashed) {
+                cudaDeviceSynchronize();
+                if (hashed) printf("%016llx\\n", *hash);
+                for (int i = 0; i < 16 && !hashed; i++) printf("%.6f%c", x[i], i < 15 ? ' ' : '\\n');
+                *hash = 14695981039346656037ull;
+              };
+              *hash = 14695981039346656037ull;
+              integers_and_uniform<curandState><<<1, 1>>>(hash), show(true);
+              integers_and_uniform<curandStatePhilox4_32_10_t><<<1, 1>>>(hash), show(true);
+              fours<<<1, 1>>>(hash), show(true);
+              normal<curandState><<<1, 1>>>(x), show(false);
+              normal<curandStatePhilox4_32_10_t><<<1, 1>>>(x), show(false);
+            }"""
+        lines = self.emulate(text).splitlines()
+        # What it prints on an H100 with CUDA 13.0's header. Its logarithms and sines are approximations.
+        self.assertEqual(lines[:3], ["4f68676ef784213d", "da06b5dda2379749", "1b2225d1b217ca4b"])
+        for line, of_gpu in zip(lines[3:5], (
+                "-0.848761 0.163443 0.331306 0.476314 1.363455 4.087295 4.065273 4.314713 1.013595 -0.345281 1.974924 -0.757435 0.465876 "
+                "-1.111546 1.038831 0.186803",
+                "0.575402 -1.707829 -1.601748 1.102266 -2.359208 3.923024 2.918949 4.283780 0.804073 -0.563577 -1.800745 -1.000071 "
+                "-0.219182 -0.112595 -0.277519 0.130384")):
+            for x, y in zip(line.split(), of_gpu.split(), strict=True):
+                self.assertAlmostEqual(float(x), float(y), delta=3e-6)
 
     def test_names_of_the_runtime_that_only_hint(self):
         text = """

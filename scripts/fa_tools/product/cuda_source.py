@@ -73,7 +73,7 @@ LIBRARY = "{} belongs to a library that runs on GPUs alone: the emulator runs ke
 ABSENT = [
     (r"cub/", r"cub", "CUB ({}) is not in the emulator: write the reduction or scan by hand, as examples/ does"),
     (r"thrust/", r"thrust", "Thrust ({}) is not in the emulator: use cudaMalloc() and a kernel of your own"),
-    (r"(?:curand|cublas|cufft|cusparse|cusolver|cudnn|nccl)\w*\.h|nvrtc\.h",
+    (r"(?:curand(?!_kernel)|cublas|cufft|cusparse|cusolver|cudnn|nccl)\w*\.h|nvrtc\.h",
      r"(?:curand|cublas|cufft|cusparse|cusolver|cudnn|nccl|CURAND|CUBLAS|CUFFT|CUSPARSE|CUSOLVER|CUDNN|NCCL)\w*", LIBRARY),
     (r"cutlass/|cute/", r"cutlass|cute", LIBRARY),
     (r"cuda_fp[46]\.h", r"__nv_fp[46]\w*", "the emulator has no {}: its small types are __nv_fp8_e4m3 and __nv_fp8_e5m2"),

@@ -69,11 +69,11 @@ def pattern(example, of_kernel=False, fast=False):
 
 
 def digest_of(how, inputs):
-    """Of what a program is made of: the commands, the build's libraries and object files, and the sources."""
+    """Of what a program is made of: the commands, the build's libraries and object files, our headers, and the sources."""
     build, _, compiled, linked = how
     digest = hashlib.sha256(compiled.encode() + linked.encode())
     made = [build / word for word in shlex.split(linked) if word.endswith((".a", ".o"))]
-    for path in [*inputs, *filter(Path.is_file, made)]:
+    for path in [*inputs, *sorted((ROOT / "common").rglob("*.h")), *filter(Path.is_file, made)]:
         digest.update(f"{path} {path.stat().st_mtime_ns} ".encode())
     return digest
 
@@ -91,7 +91,7 @@ def precompiled(how, flags, text):
     build = how[0]
     header = build / f"begin-{hashlib.sha256(shlex.join([*flags, text]).encode()).hexdigest()[:16]}.h"
     ready, made = Path(f"{header}.gch"), Path(f"{header}.gch.tmp")
-    text = f"// {digest_of(how, sorted((ROOT / 'common').rglob('*.h'))).hexdigest()}\n{text}"
+    text = f"// {digest_of(how, ()).hexdigest()}\n{text}"
     with open(build / "begin.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.is_file() or header.read_text(encoding="utf-8") != text:
