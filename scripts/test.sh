@@ -86,7 +86,7 @@ fi
 configure emulator ''
 [[ -z $target ]] || build emulator "$target"
 
-jobs=$(nproc 2>/dev/null || echo 2)
+jobs=$(($(nproc 2>/dev/null || echo 2) + 1)) # some tests wait
 run=(python3 -B "$ROOT/scripts/lib/run_ctest.py")
 have python3 || run=() # then nothing says what was skipped but CTest itself
 exec "${run[@]}" ctest --test-dir "$ROOT/build/emulator" --output-on-failure --no-tests=error -j "$jobs" \

@@ -1,8 +1,8 @@
-"""Builds what belongs to the CUDA back end, as CMake builds it, without a GPU: harness, tests, probes, peers and one kernel's
-program. What other tests compile by nvcc is not compiled again: kernels (test_nvcc.py), matrix products and rates
-(test_bench_nvcc.py), examples (test_examples.py). C++ files of programs that link these are only looked through.
+"""Builds what belongs to the CUDA back end, as CMake builds it, without a GPU: harness, peers and one kernel's program, with
+--whole tests and probes, too. What other tests compile by nvcc is not compiled again: kernels (test_nvcc.py), matrix products
+and rates (test_bench_nvcc.py), examples (test_examples.py). C++ files of other programs are only looked through, without --whole three.
 
-Usage: test_cuda_build.py FOLDER      to build in; quick when nothing has changed
+Usage: test_cuda_build.py FOLDER [--whole]      to build in; quick when nothing has changed
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 from tool_test import COMPILING, JOBS, ROOT, fail, find_nvcc, need, run
 
 KERNEL = "12_tma"  # with tensor maps, which the harness makes
+ALWAYS, LOOKED_THROUGH = (KERNEL, "peers"), {"fa.cpp", "test_kernels.cpp", "attention_bench.cpp"}
 ELSEWHERE = re.compile(rf"kernels/CMakeFiles/(?!{KERNEL}_kernel)|bench/(gemm/)?CMakeFiles/\S+\.cu\.o$|examples/")
 
 folder = Path(sys.argv[1]).resolve()
@@ -33,16 +34,20 @@ if "CUDA_COMPILER__fa" not in (folder / "auto" / "build.ninja").read_text():
 
 linked = re.findall(r"^build (bin/\S+): \w+_EXECUTABLE_LINKER\S* ([^|\n]*)", (folder / "build.ninja").read_text(), re.MULTILINE)
 wanted = sorted(program for program, objects in linked if not any(ELSEWHERE.match(each) for each in objects.split()))
-if missing := {f"bin/{name}" for name in (KERNEL, "peers", "fa_ptx_tests", "wgmma_probe")} - set(wanted):
+if missing := {f"bin/{name}" for name in (*ALWAYS, "fa_ptx_tests", "wgmma_probe")} - set(wanted):
     fail(f"CMake makes no {', '.join(sorted(missing))}, of which this test knows")
+if "--whole" not in sys.argv:
+    wanted = [f"bin/{name}" for name in ALWAYS]
 run(ninja, "-C", folder, "-j", JOBS, *wanted, timeout=COMPILING)
 
 built = set(run(ninja, "-C", folder, "-t", "inputs", *wanted).splitlines())
 files = [each for each in json.loads((folder / "compile_commands.json").read_text())
          if each["file"].endswith(".cpp") and re.search(r" -o (\S+)", each["command"])[1] not in built]
+if missing := LOOKED_THROUGH - {Path(each["file"]).name for each in files}:
+    fail(f"CMake compiles no {', '.join(sorted(missing))}, of which this test knows")
+if "--whole" not in sys.argv:
+    files = [each for each in files if Path(each["file"]).name in LOOKED_THROUGH]
 for each in files:
     command = [word for word in shlex.split(each["command"]) if word != ccache]
     run(*command, "-fsyntax-only", cwd=each["directory"], timeout=COMPILING)
-if missing := {"fa.cpp", "test_kernels.cpp", "attention_bench.cpp"} - {Path(each["file"]).name for each in files}:
-    fail(f"CMake compiles no {', '.join(sorted(missing))}, of which this test knows")
 print(f"{len(wanted)} programs of the CUDA back end, {KERNEL} among them, and {len(files)} files (nvcc {version})")

@@ -76,7 +76,7 @@ inline unsigned int add(unsigned int& low, unsigned int& high, unsigned long lon
   high = unsigned(sum >> 32);
   return sum < n;
 }
-// The next four numbers are under way, and n * 4 are left out before them.
+// Goes n blocks of four numbers further.
 inline void next_of_philox(curandStatePhilox4_32_10* state, unsigned long long n) {
   add(state->ctr.z, state->ctr.w, add(state->ctr.x, state->ctr.y, n));
   state->output = philox(state->ctr, state->key);
