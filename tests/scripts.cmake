@@ -23,10 +23,13 @@ if(Python3_Interpreter_FOUND)
   fa_add_script_test(adopt.whole ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_measure.py --whole)
   set_tests_properties(scripts.adopt.whole PROPERTIES LABELS "scripts;long" TIMEOUT 3600)
   file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/scripts/test_*.py)
+  list(FILTER script_tests EXCLUDE REGEX "test_site.py$")
   foreach(file IN LISTS script_tests)
     string(REGEX REPLACE ".*/test_([a-z_]+)\\.py$" "\\1" name ${file})
     fa_add_script_test(${name} ${Python3_EXECUTABLE} -B ${file})
   endforeach()
+  fa_add_script_test(site ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_site.py --keep ${CMAKE_BINARY_DIR}/site)
+  set_tests_properties(scripts.site PROPERTIES FIXTURES_SETUP site COST 200)  # the browser waits for it
   fa_add_script_test(tasks.whole ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/scripts/test_tasks.py --whole)
   set_tests_properties(scripts.tasks.whole PROPERTIES LABELS "scripts;full")
   # What the chapters show of programs is what the programs of this tree print.

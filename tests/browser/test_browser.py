@@ -281,7 +281,7 @@ class Pages(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         site = SITE
-        if site is None:
+        if site is None or not site.is_dir():
             site = Path(cls.folder.name) / "site"
             subprocess.run([DOCS_VENV / "bin" / "python", "-B", "-m", "mkdocs", "--quiet", "build", "--site-dir", site],
                            cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, timeout=300)

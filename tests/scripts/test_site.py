@@ -1,4 +1,6 @@
-"""The site of the book: it builds in time and without a warning, and what was built is whole. docs/site/check.py checks."""
+"""The site of the book: it builds in time and without a warning, and what was built is whole. docs/site/check.py checks.
+
+Usage: test_site.py [--keep FOLDER]   (where to build it, for the tests in a browser; otherwise a temporary folder)"""
 
 import ast
 import json
@@ -30,6 +32,11 @@ if HERE:
     from fa_tools.press.charts.look import PHONE
     from fa_tools.press.links import SITE
 
+KEEP = None
+if "--keep" in sys.argv:
+    at = sys.argv.index("--keep")
+    KEEP = Path(sys.argv[at + 1]).resolve()
+    del sys.argv[at:at + 2]
 MOST_SECONDS = 60
 ADDRESS = "https://example.org/book"
 
@@ -41,7 +48,7 @@ class Built(unittest.TestCase):
         if not (INTERACTIVE / "complete").exists():
             raise unittest.SkipTest("no interactive pages in build/emulator (scripts/fa docs interactive builds them)")
         cls.folder = tempfile.TemporaryDirectory()
-        cls.site = Path(cls.folder.name).resolve() / "site"
+        cls.site = KEEP or Path(cls.folder.name).resolve() / "site"
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         cls.build = subprocess.run(
             [sys.executable, "-B", "-m", "mkdocs", "build", "--strict", "--site-dir", str(cls.site)],
