@@ -58,7 +58,7 @@ find_program(FA_SHELLCHECK shellcheck)
 if(FA_SHELLCHECK)
   file(GLOB shell_scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/*.sh ${CMAKE_SOURCE_DIR}/scripts/lib/*.sh
     ${CMAKE_SOURCE_DIR}/scripts/commands/*.sh)
-  fa_add_script_test(shellcheck ${FA_SHELLCHECK} ${shell_scripts} ${CMAKE_SOURCE_DIR}/.ci/run)
+  fa_add_script_test(shellcheck ${FA_SHELLCHECK} --external-sources ${shell_scripts} ${CMAKE_SOURCE_DIR}/.ci/run)
 endif()
 
 find_program(FA_RUFF ruff HINTS ${CMAKE_SOURCE_DIR}/.venv-tests/bin)

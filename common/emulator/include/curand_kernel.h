@@ -9,7 +9,6 @@
 
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/include/device_functions.h"
-#include "common/emulator/units/xorwow.h"
 
 struct curandStateXORWOW {
   unsigned int d, v[5];  // a counter in steps of 362437, and the shift register
@@ -32,6 +31,11 @@ struct curandStatePhilox4_32_10 {
 using curandStatePhilox4_32_10_t = curandStatePhilox4_32_10;
 
 // ---- XORWOW
+namespace emu {
+// Takes n 2^shift steps of the shift register at once; shift is at most 67.
+void skip_xorwow(uint32_t (&v)[5], uint64_t n, int shift);
+}  // namespace emu
+
 inline unsigned int curand(curandStateXORWOW* state) {
   const unsigned int t = state->v[0] ^ (state->v[0] >> 2);
   for (int i = 0; i < 4; i++) state->v[i] = state->v[i + 1];

@@ -1,7 +1,8 @@
-#include "common/emulator/units/xorwow.h"
-
 #include <array>
+#include <cstdint>
 #include <vector>
+
+#include "common/emulator/include/curand_kernel.h"  // declares it
 
 namespace emu {
 namespace {
