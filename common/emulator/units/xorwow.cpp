@@ -1,8 +1,7 @@
+// Declared in include/curand_kernel.h: skipping ahead in the sequence of XORWOW.
 #include <array>
 #include <cstdint>
 #include <vector>
-
-#include "common/emulator/include/curand_kernel.h"  // declares it
 
 namespace emu {
 namespace {
