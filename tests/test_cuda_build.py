@@ -1,6 +1,7 @@
 """Builds what belongs to the CUDA back end, as CMake builds it, without a GPU: harness, peers and one kernel's program, with
 --whole tests and probes, too. What other tests compile by nvcc is not compiled again: kernels (test_nvcc.py), matrix products
-and rates (test_bench_nvcc.py), examples (test_examples.py). C++ files of other programs are only looked through, without --whole three.
+and rates (test_bench_nvcc.py), examples (test_examples.py). C++ files of other programs are only looked through, and without
+--whole three of them.
 
 Usage: test_cuda_build.py FOLDER [--whole]      to build in; quick when nothing has changed
 """

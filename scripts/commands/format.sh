@@ -66,6 +66,7 @@ if ((!check)); then
   exit 0
 fi
 if ! found=$("$tool" --dry-run --Werror "${files[@]}" 2>&1); then
-  sed -nE 's/^([^ :]+):[0-9]+:[0-9]+: error:.*/\1 is not formatted; scripts\/fa format does it/p' <<<"$found" | uniq >&2
+  named=$(sed -nE 's/^([^ :]+):[0-9]+:[0-9]+: error:.*/\1 is not formatted; scripts\/fa format does it/p' <<<"$found" | uniq)
+  printf '%s\n' "${named:-$found}" >&2
   exit 1
 fi
