@@ -212,7 +212,7 @@ check_arguments "${program_args[@]}"
 choose_backend "$backend" "$toolkit" "$compile_only"
 claim "$SETUP_LOG"
 ensure_packages run "$BACKEND"
-if ((charts)); then ensure_venv || charts=0; fi
+if ((charts)); then ensure_venvs "$VENV" || charts=0; fi
 
 if [[ $BACKEND == emulator ]]; then
   # The checked build is the slower one, but it is the one with counters: without a GPU they are the measurement.

@@ -76,11 +76,11 @@ fi
 
 claim "$SETUP_LOG"
 ensure_packages "$kind" emulator
-ensure_venv || true
 if [[ $kind == all ]]; then
-  ensure_docs_venv || true
-  ensure_browser || true
-  ensure_tests_venv || true
+  ensure_browser
+  ensure_venvs "$VENV" "$DOCS_VENV" "$TESTS_VENV" || true
+else
+  ensure_venvs "$VENV" || true
 fi
 ((only_setup)) && exit 0
 configure emulator ''

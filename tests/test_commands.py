@@ -155,7 +155,7 @@ class Checkout:
             for part in (ROOT / ".venv").iterdir():
                 if part.name != "complete":
                     (venv / part.name).symlink_to(part.resolve())
-            self.run(". scripts/lib/common.sh; venv_stamp >.venv/complete", 60)
+            self.run(". scripts/lib/common.sh; venv_stamp .venv >.venv/complete", 60)
 
     def run(self, command, seconds):
         """Exit code and output; a command that does not end is stopped with all that it has started."""

@@ -46,7 +46,7 @@ if [[ $command == interactive ]]; then
   say "Pages:   $(pretty "$ROOT/build/emulator/interactive")/*.html"
   exit 0
 fi
-ensure_docs_venv || exit "$EXIT_SETUP"
+ensure_venvs "$DOCS_VENV" || exit "$EXIT_SETUP"
 cd "$ROOT"
 export NO_MKDOCS_2_WARNING=1 # mkdocs.yml says what we think of it
 LOG=$ROOT/build/docs.log

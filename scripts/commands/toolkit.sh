@@ -44,7 +44,7 @@ esac
 # Complete is what was made from these very pins.
 if [[ -x $toolkit/bin/nvcc ]] && cmp -s "$requirements" "$toolkit/complete"; then exit 0; fi
 
-ensure_venv || die "$EXIT_SETUP" "the CUDA compiler cannot be fetched without Python's venv and the network"
+ensure_venvs "$VENV" || die "$EXIT_SETUP" "the CUDA compiler cannot be fetched without Python's venv and the network"
 say "Fetching NVIDIA's CUDA compiler into .toolkit. It is under NVIDIA's licence, not this project's:" \
   "see .toolkit/licenses or docs.nvidia.com/cuda/eula."
 

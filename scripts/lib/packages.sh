@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# Finds out what is missing and installs it: Debian/Ubuntu packages, and Python environments for charts and validation,
-# the site and its browser. When nothing is missing it only looks at files, so it costs milliseconds and needs no network.
+# Finds out what is missing and installs it: Debian/Ubuntu packages, and Python environments. When nothing is missing it
+# only looks at files, so it costs milliseconds and needs no network.
 
 SETUP_LOG=$ROOT/build/setup.log
-VENV=$ROOT/.venv
-REQUIREMENTS=$ROOT/scripts/requirements.txt
+VENV=$ROOT/.venv DOCS_VENV=$ROOT/.venv-docs TESTS_VENV=$ROOT/.venv-tests
 
 # One line per package of Debian and Ubuntu: the first list that has it (test has what run has, all has everything), the
 # package's name, and the programs and headers for which it is installed. It is all that a machine needs beside Debian's
@@ -54,7 +53,7 @@ found_cmake() {
   version_at_least "${first##* }" 3.25
 }
 
-found_venv_module() { venv_ready || python3 -c 'import ensurepip, venv' 2>/dev/null; }
+found_venv_module() { venv_ready "$VENV" || python3 -c 'import ensurepip, venv' 2>/dev/null; }
 
 # found PACKAGE: is all that it brings here?
 found() {
@@ -169,73 +168,96 @@ ensure_packages() {
     "to install, $how"
 }
 
-# --- Python for charts and validation --------------------------------------------------------------------------
+# --- Python's environments -------------------------------------------------------------------------------------
 
-# The environment is complete when it was made from these very requirements by this very Python. Python says itself who
+# One line per environment: its folder, what is installed into it, and what is done without if there is none: charts and
+# validation; the site of the book; and what the tests of --all need beside them.
+readonly VENVS='
+.venv        scripts/requirements.txt       no charts
+.venv-docs   scripts/docs-requirements.txt  no site
+.venv-tests  tests/requirements.txt         no tests in a browser, no look at the includes
+'
+venv_line() { # venv_line FOLDER: sets requirements and without
+  local folder
+  while read -r folder requirements without; do
+    [[ $folder != "${1##*/}" ]] || return 0
+  done <<<"$VENVS"
+  die "$EXIT_SETUP" "VENVS has no line for $1"
+}
+
+# An environment is complete when it was made from these very requirements by this very Python. Python says itself who
 # it is: one that is called through a script of the same name (pyenv's) has a PATH on which it comes first.
-venv_stamp() {
+venv_stamp() { # venv_stamp FOLDER
+  local requirements without
+  venv_line "$1"
   python3 -c 'import sys; print("python", sys.base_prefix, sys.version)'
-  cat "$REQUIREMENTS"
+  cat "$ROOT/$requirements"
 }
 
-venv_ready() {
-  [[ -x $VENV/bin/python && -f $VENV/complete ]] && have python3 && [[ $(venv_stamp) == "$(<"$VENV/complete")" ]]
+venv_ready() { # venv_ready FOLDER
+  [[ -x $1/bin/python && -f $1/complete ]] && have python3 && [[ $(venv_stamp "$1") == "$(<"$1/complete")" ]]
 }
 
-make_venv() {
-  rm -rf "$VENV"
-  python3 -m venv "$VENV" &&
-    "$VENV/bin/python" -m pip install --disable-pip-version-check --only-binary :all: --retries 1 --timeout 30 \
-      --requirement "$REQUIREMENTS"
+make_venv() { # make_venv FOLDER
+  local requirements without
+  venv_line "$1"
+  rm -rf "$1"
+  python3 -m venv "$1" &&
+    "$1/bin/python" -m pip install --disable-pip-version-check --only-binary :all: --retries 1 --timeout 30 \
+      --requirement "$ROOT/$requirements" &&
+    venv_stamp "$1" >"$1/complete"
 }
 
-# ensure_venv [LABEL WITHOUT]: makes $VENV from $REQUIREMENTS. Returns 1 (after one sentence) if there is none to be had:
-# nothing but charts and validation needs it.
-ensure_venv() {
-  venv_ready && return 0
-  local label=${1:-installing the chart tools into .venv} without=${2:-no charts}
-  if [[ -e $VENV && ! -O $VENV ]]; then
-    note "$without: ${VENV##*/} belongs to $(stat -c %U "$VENV") and does not work here; it is left as it is"
-    return 1
-  fi
-  if have python3 && STEP_TAIL=0 step "$label" "$SETUP_LOG" make_venv; then
-    venv_stamp >"$VENV/complete"
-    return 0
-  fi
-  rm -rf "$VENV"
-  note "$without: the Python environment ${VENV##*/} could not be made (it needs python3-venv and, once, the network);" \
-    "build/setup.log has the details"
-  return 1
+# Beside each other, because each waits for the network; what one prints stays together. Without the trap Ctrl-C would not
+# reach what runs in the background.
+make_venvs() { # make_venvs FOLDER...
+  local each
+  for each in "$@"; do
+    (
+      trap - INT
+      said=$(make_venv "$each" 2>&1) || true
+      printf '%s\n' "$said"
+    ) &
+  done
+  wait
 }
 
-# The same for the site of the book.
-DOCS_VENV=$ROOT/.venv-docs
-ensure_docs_venv() {
-  local VENV=$DOCS_VENV REQUIREMENTS=$ROOT/scripts/docs-requirements.txt
-  ensure_venv 'installing MkDocs into .venv-docs' 'no site'
+# ensure_venvs FOLDER...: makes those that are not there. Returns 1 (after one sentence for each) if one of them is not to
+# be had.
+ensure_venvs() {
+  local each requirements without rc=0
+  local -a missing=()
+  for each in "$@"; do
+    venv_ready "$each" && continue
+    if [[ -e $each && ! -O $each ]]; then
+      venv_line "$each"
+      note "$without: ${each##*/} belongs to $(stat -c %U "$each") and does not work here; it is left as it is"
+      rc=1
+    else
+      missing+=("$each")
+    fi
+  done
+  ((${#missing[@]})) || return "$rc"
+  have python3 && STEP_TAIL=0 step "installing Python packages into ${missing[*]##*/}" "$SETUP_LOG" make_venvs "${missing[@]}"
+  for each in "${missing[@]}"; do
+    venv_ready "$each" && continue
+    rm -rf "$each"
+    venv_line "$each"
+    note "$without: the Python environment ${each##*/} could not be made (it needs python3-venv and, once, the network);" \
+      "build/setup.log has the details"
+    rc=1
+  done
+  return "$rc"
 }
 
-# And for the tests of the site in a browser: Playwright's Python package, and the system's Chromium. Without them those
-# tests are skipped. Chromium is installed by itself: not every distribution has a package of that name.
-BROWSER_VENV=$ROOT/.venv-browser
+# The system's Chromium, for the tests of the site in a browser. It is installed by itself: not every distribution has a
+# package of that name.
 found_browser() { have chromium || have chromium-browser || have google-chrome; }
 ensure_browser() {
-  local VENV=$BROWSER_VENV REQUIREMENTS=$ROOT/tests/browser/requirements.txt
-  if ! found_browser && can_install; then
+  found_browser && return 0
+  if can_install; then
     STEP_TAIL=0 step 'installing chromium' "$SETUP_LOG" apt_install chromium || true
     hash -r
   fi
-  if ! found_browser; then
-    note 'going on without chromium: the tests in a browser are skipped'
-    return 1
-  fi
-  ensure_venv 'installing Playwright into .venv-browser' 'no tests in a browser'
-}
-
-# And what other tests of --all need: clang-tidy, of which releases differ too much for the system's, nvdisasm, NumPy,
-# ruff and mypy.
-TESTS_VENV=$ROOT/.venv-tests
-ensure_tests_venv() {
-  local VENV=$TESTS_VENV REQUIREMENTS=$ROOT/tests/requirements.txt
-  ensure_venv 'installing clang-tidy, nvdisasm, NumPy, ruff and mypy into .venv-tests' 'no look at the includes'
+  found_browser || note 'going on without chromium: the tests in a browser are skipped'
 }

@@ -24,14 +24,14 @@ sys.path[:0] = [str(ROOT / "tests" / "scripts"), str(ROOT / "docs" / "site")]
 import check
 from support import main
 
-VENV, DOCS_VENV = ROOT / ".venv-browser", ROOT / ".venv-docs"
+VENV, DOCS_VENV = ROOT / ".venv-tests", ROOT / ".venv-docs"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 if (VENV / "complete").exists() and Path(sys.prefix) != VENV:
     os.execv(VENV / "bin" / "python", [str(VENV / "bin" / "python"), "-B", *sys.argv])
 
 LACKING = next((sentence for missing, sentence in (
     (CHROMIUM is None, "no Chromium here"),
-    (Path(sys.prefix) != VENV, "no Playwright in .venv-browser (scripts/test.sh --all installs it if the network is there)"),
+    (Path(sys.prefix) != VENV, "no Playwright in .venv-tests (scripts/test.sh --all installs it if the network is there)"),
     (not (ROOT / "build" / "emulator" / "interactive" / "complete").exists(),
      "no interactive pages in build/emulator (scripts/fa docs interactive builds them)"),
     (not (DOCS_VENV / "complete").exists(), "no MkDocs in .venv-docs (scripts/test.sh --all installs it if the network is there)"),

@@ -129,7 +129,7 @@ class VirtualEnvironment(SetUp):
         self.program("python3", "echo could not connect >&2; exit 1")
         done = self.bash(f"""
             ROOT={self.folder}; SETUP_LOG={self.folder}/setup.log; VENV={self.folder}/.venv
-            ensure_venv || echo charts=0
+            ensure_venvs "$VENV" || echo charts=0
         """)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, "charts=0\n")
@@ -138,7 +138,7 @@ class VirtualEnvironment(SetUp):
 
     def test_a_python_that_a_script_calls_is_the_same_python(self):
         """pyenv's python3 is a script: what it calls finds another python3 first, and must not make .venv again."""
-        stamp = f"REQUIREMENTS={ROOT}/scripts/requirements.txt; venv_stamp"
+        stamp = 'venv_stamp "$VENV"'
         python = self.folder / "bin" / "python3"
         python.parent.mkdir()
         python.symlink_to(sys.executable)
@@ -153,7 +153,7 @@ class VirtualEnvironment(SetUp):
         venv = self.folder / ".venv"
         venv.mkdir()
         os.chown(venv, 65534, 65534)
-        done = self.bash(f"SETUP_LOG={self.folder}/setup.log; VENV={venv}; ensure_venv || echo charts=0")
+        done = self.bash(f"SETUP_LOG={self.folder}/setup.log; ensure_venvs {venv} || echo charts=0")
         self.assertEqual((done.returncode, done.stdout), (0, "charts=0\n"))
         self.assertIn("note: no charts: .venv belongs to nobody and does not work here", done.stderr)
         self.assertTrue(venv.exists())
@@ -297,7 +297,7 @@ class Walk(ScriptTest):
 # What README promises has these; the pins of these files must suit them.
 PYTHONS = {"Debian 12": "3.11.2", "Ubuntu 24.04": "3.12.3", "Debian 13": "3.13.5"}
 REQUIREMENTS = {"scripts/requirements.txt": ".venv", "scripts/docs-requirements.txt": ".venv-docs",
-                "tests/browser/requirements.txt": ".venv-browser", "tests/requirements.txt": ".venv-tests"}
+                "tests/requirements.txt": ".venv-tests"}
 
 
 class Pins(ScriptTest):

@@ -315,7 +315,7 @@ def read(path, how):
 
 def drawing_tool():
     """The package vl_convert, which is installed into .venv first if it is not there."""
-    set_up("ensure_venv || exit \"$EXIT_SETUP\"")
+    set_up("ensure_venvs \"$VENV\" || exit \"$EXIT_SETUP\"")
     return need("vl_convert")
 
 
