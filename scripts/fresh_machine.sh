@@ -17,8 +17,8 @@ The output also goes to fresh_machine.log.
 Examples:
   sudo scripts/fresh_machine.sh
   sudo scripts/fresh_machine.sh --suite trixie --tarball --user sudo --limits
-  sudo scripts/fresh_machine.sh --only test --keep -- -R setup
-      a few tests; the tree stays for a look
+  sudo scripts/fresh_machine.sh --only test --keep -- --quick
+      other tests; the tree stays for a look
 
 Options:
   --suite bookworm|trixie|noble  which release of Debian or Ubuntu; bookworm

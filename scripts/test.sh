@@ -10,17 +10,18 @@ Usage: scripts/test.sh [--quick|--all|--full|--long] [--setup] [CTest options]
 
 Builds the emulator and runs its tests; no GPU is needed. What is missing is
 installed first; when nothing is, no network is used. Under ten minutes on two
-cores, most of it the first build.
+cores, most of it the first build. Every test belongs to one of five sets.
 
 Examples:
-  scripts/test.sh                    every kernel in both builds, races, seeded
-                                     bugs, probes, scripts, documents
+  scripts/test.sh                    the numbered kernels in both builds, races,
+                                     seeded bugs, emulator, harness, probes
   scripts/test.sh -R 02_online       of these the tests whose name contains
                                      02_online
   scripts/test.sh --quick            documents, format, texts of the seeded
                                      bugs: a minute, because nothing is built
-  scripts/test.sh --all              everything else: the site and a browser,
-                                     nvcc, commands of the chapters
+  scripts/test.sh --all              the rest: kernels beyond the sixteen, CUDA
+                                     that others wrote, scripts, the site and a
+                                     browser, nvcc, commands of the chapters
   scripts/test.sh --all -R commands  of these the commands of the chapters
   scripts/test.sh --full             what hosted CI runs besides: all
                                      that each bug shows, pairs of shapes and
@@ -40,7 +41,7 @@ HELP
 }
 
 kind=test only_setup=0
-selected=(-LE '^(all|full|long)$') target=all
+selected=(-LE '^(quick|all|full|long)$') targets=(default_tests)
 # A program that only --all builds has one test, which says that it is not there. CTest takes one -E.
 left_out='_NOT_BUILT$'
 arguments=()
@@ -50,10 +51,10 @@ while (($#)); do
       usage
       exit 0
       ;;
-    --all) kind=all selected=(-L '^all$' -LE '^long$') target=all_tests ;;
-    --quick) selected=(-L '^quick$') target='' ;;
-    --full) kind=all selected=(-L '^full$') target=full_tests ;;
-    --long) kind=all selected=(-L '^long$') target=full_tests ;;
+    --all) kind=all selected=(-L '^all$' -LE '^long$') targets=(all all_tests) ;;
+    --quick) kind=quick selected=(-L '^quick$') targets=() ;;
+    --full) kind=all selected=(-L '^full$') targets=(all full_tests) ;;
+    --long) kind=all selected=(-L '^long$') targets=(all full_tests) ;;
     --setup) only_setup=1 ;;
     -E | --exclude-regex)
       (($# >= 2)) || die "$EXIT_USAGE" "$1 needs a pattern"
@@ -75,16 +76,17 @@ if have ctest; then
 fi
 
 claim "$SETUP_LOG"
-ensure_packages "$kind" emulator
-if [[ $kind == all ]]; then
-  ensure_browser
-  ensure_venvs "$VENV" "$DOCS_VENV" "$TESTS_VENV" || true
-else
-  ensure_venvs "$VENV" || true
-fi
+ensure_packages "${kind/quick/test}" emulator
+case $kind in
+  quick) ensure_venvs "$VENV" || true ;;
+  all)
+    ensure_browser
+    ensure_venvs "$VENV" "$DOCS_VENV" "$TESTS_VENV" || true
+    ;;
+esac
 ((only_setup)) && exit 0
 configure emulator ''
-[[ -z $target ]] || build emulator "$target"
+((${#targets[@]} == 0)) || build emulator "${targets[@]}"
 
 jobs=$(($(nproc 2>/dev/null || echo 2) + 1)) # some tests wait
 run=(python3 -B "$ROOT/scripts/lib/run_ctest.py")

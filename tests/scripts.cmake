@@ -1,22 +1,17 @@
 # Tests of the scripts, of the documentation and of the committed results. They need no program of this build.
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
-# Those that take long or need more than the packages of scripts/test.sh belong to scripts/test.sh --all.
-set(scripts_of_all bench format inspect interactive mypy outputs
-  results ruff shellcheck site tasks timelines)
-
-# Those that .ci/run runs before anything is built.
-set(scripts_of_quick broken chapters charts docs format prose)
+# Those of documents and of what is committed, which .ci/run runs before anything is built. The others are of --all.
+set(quick broken chapters charts docs format prose)
 
 # Exit code 77 means: the tool that the test is about is not here.
 function(fa_add_script_test name)
   add_test(NAME scripts.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(scripts.${name} PROPERTIES LABELS scripts SKIP_RETURN_CODE 77 TIMEOUT 300 COST 50)
-  foreach(label all quick)
-    if(name IN_LIST scripts_of_${label})
-      set_property(TEST scripts.${name} APPEND PROPERTY LABELS ${label})
-    endif()
-  endforeach()
+  set(label all)
+  if(name IN_LIST quick)
+    set(label quick)
+  endif()
+  set_tests_properties(scripts.${name} PROPERTIES LABELS "scripts;${label}" SKIP_RETURN_CODE 77 TIMEOUT 300 COST 50)
 endfunction()
 
 if(Python3_Interpreter_FOUND)

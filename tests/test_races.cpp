@@ -147,18 +147,26 @@ INSTANTIATE_TEST_SUITE_P(Kernels, LongEveryKernel, testing::ValuesIn(kernels()),
 
 // Three SMs need one round of merging. 20 pieces need two, and so do two tiles of 66 pieces, whose
 // last group is not full.
-TEST_F(WithOptions, SplitKeysHasNoRacesInTwoRounds) {
+class SplitKeys : public EveryKernel {};
+TEST_P(SplitKeys, HasNoRacesInTwoRounds) {
   for (const auto& [sms, heads] : {std::pair{20, 1}, {132, 2}}) {
     Problem p = problem(1, heads, 3, 64, Dtype::kBf16);
     p.kv_len = 256 * sms / heads - 100;
     for (uint64_t seed = 1; seed <= 3; seed++) {
       random_order(seed);
       emu::options().sms = sms;
-      const Record record = run_once(find_kernel("split_keys"), p, "normal", 1);
+      const Record record = run_once(GetParam(), p, "normal", 1);
       EXPECT_EQ(record.status, Status::kPassed) << "seed " << seed << ": " << record.reason;
     }
   }
 }
+std::vector<Kernel> split_keys() {
+  std::vector<Kernel> found = kernels();
+  std::erase_if(found, [](const Kernel& kernel) { return kernel.name != "split_keys"; });
+  return found;
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, SplitKeys, testing::ValuesIn(split_keys()), kernel_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SplitKeys);  // not in every program of these tests
 
 // What is reported must not depend on which CTA an OS thread happens to finish first.
 TEST_F(WithOptions, ReportsAreTheSameWithAnyNumberOfThreads) {

@@ -3,6 +3,7 @@
 # only looks at files, so it costs milliseconds and needs no network.
 
 SETUP_LOG=$ROOT/build/setup.log
+# shellcheck disable=SC2034  # the scripts that source this have the others
 VENV=$ROOT/.venv DOCS_VENV=$ROOT/.venv-docs TESTS_VENV=$ROOT/.venv-tests
 
 # One line per package of Debian and Ubuntu: the first list that has it (test has what run has, all has everything), the
