@@ -33,7 +33,8 @@ EXAMPLE = """examples:
 Exit code: 0 nothing is left to do, 1 something is, 2 bad arguments, 4 the emulator could not be built."""
 PRESET = "emulator"
 BIN = ROOT / "build" / PRESET / "bin"
-TARGETS = ("attention_checked", "attention", "fa_tests", "fa_checked_tests", "fa_problem_tests", "meet_checked", "broken")
+TARGETS = ("attention_checked", "attention", "fa_tests", "fa_checked_tests", "fa_problem_tests", "fa_checked_beyond_tests",
+           "meet_checked", "broken")
 ELSEWHERE = "*Full*:*Long*"  # the tests that scripts/test.sh leaves out by default
 BROKEN = ROOT / "tests" / "broken"
 WORD = re.compile(r"\b[A-Za-z_]\w{2,}\b")
@@ -91,9 +92,10 @@ def lines_with(path, text):
 # ---- the steps: each takes a kernel and the work -----------------------------------------------------------------------
 def numbers(kernel, work):
     """The tests of this kernel: its numbers on hard inputs and odd shapes, and the search for races."""
-    beyond = kernel.startswith("beyond/")  # its tests are those of all of that folder
-    for program in ("fa_problem_tests",) if beyond else ("fa_tests", "fa_checked_tests"):
-        done = work.call([BIN / program, f"--gtest_filter=*{'Beyond' if beyond else kernel}*:-{ELSEWHERE}", "--gtest_brief=1"])
+    beyond = kernel.startswith("beyond/")  # where a problem's tests are of all kernels that take it
+    for program, tests in ((("fa_problem_tests", "Beyond"), ("fa_checked_beyond_tests", short_name(kernel))) if beyond else
+                           (("fa_tests", kernel), ("fa_checked_tests", kernel))):
+        done = work.call([BIN / program, f"--gtest_filter=*{tests}*:-{ELSEWHERE}", "--gtest_brief=1"])
         failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.MULTILINE)
         for test in dict.fromkeys(failed):
             work.todo(f"kernels/{kernel}.cu", f"{program} fails: {test}")
