@@ -41,7 +41,7 @@ HELP
 }
 
 kind=test only_setup=0
-selected=(-LE '^(quick|all|full|long)$') targets=(default_tests)
+selected=(-LE '^(quick|portable|all|full|long)$') targets=(default_tests)
 # A program that only --all builds has one test, which says that it is not there. CTest takes one -E.
 left_out='_NOT_BUILT$'
 arguments=()
@@ -51,7 +51,7 @@ while (($#)); do
       usage
       exit 0
       ;;
-    --all) kind=all selected=(-L '^all$' -LE '^long$') targets=(all all_tests) ;;
+    --all) kind=all selected=(-L '^(all|portable)$' -LE '^long$') targets=(all all_tests) ;;
     --quick) kind=quick selected=(-L '^quick$') targets=() ;;
     --full) kind=all selected=(-L '^full$') targets=(all full_tests) ;;
     --long) kind=all selected=(-L '^long$') targets=(all full_tests) ;;

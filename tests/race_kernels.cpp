@@ -90,6 +90,7 @@ RACE(96, beside_an_object, kRace, kSyncthreads) {
 
 // What is missing is missing at the iteration's end, whichever of the two comes first.
 RACE(64, next_iteration, kRace, "and the next time that line ") {
+#pragma unroll 1  // else each iteration's store has an address of its own
   for (int i = 0; i < 3; i++) {
     SECOND;
     words()[thread()] = float(i);

@@ -721,10 +721,10 @@ TEST_F(GuardPageDeathTest, PastAGlobalBuffer) {
               "accesses memory 100000 bytes past the end of global buffer V");
 }
 
-int use_much_stack(int depth) {
-  volatile char frame[4096];
+int use_much_stack(int depth, const volatile char* above = nullptr) {
+  volatile char frame[4096];  // the next one reads it, so that there are as many as calls
   frame[0] = char(depth);
-  return depth == 0 ? frame[0] : use_much_stack(depth - 1) + frame[0];
+  return depth == 0 ? above[0] : use_much_stack(depth - 1, frame) + frame[0];
 }
 
 TEST_F(GuardPageDeathTest, FullStack) {

@@ -195,8 +195,7 @@ bool Trace::copies(const Piece& piece, const MemoryAccess& from) {
 
 // What a warp's lanes store to shared memory: a copy of what they have just loaded, as it is or as
 // fp32; exponentials; or a new value for what they have just read there. Else nothing is known.
-std::string Trace::stored(const WarpState& state, const Warp& warp,
-                          const std::vector<Piece>& pieces) {
+std::string Trace::stored(const Warp& warp, const std::vector<Piece>& pieces) {
   const auto all = [&](const auto& holds) {
     return std::all_of(pieces.begin(), pieces.end(), holds);
   };
@@ -228,8 +227,10 @@ std::string Trace::stored(const WarpState& state, const Warp& warp,
   });
   if (is_exponential) return "exp2";
   const bool is_new_value = all([&](const Piece& piece) {
-    return std::any_of(state.read.begin(), state.read.end(),
-                       [&](const Piece& each) { return each.shared == piece.shared; });
+    const auto& accesses = warp.lanes[piece.lane].accesses;
+    return std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& from) {
+      return from.kind == Kind::kSharedLoad && from.address == piece.shared;
+    });
   });
   return is_new_value ? owners_[(pieces.front().shared - uintptr_t(cta_.shared)) / 4] : "";
 }
@@ -253,7 +254,7 @@ std::string Trace::moves(const Warp& warp, Kind kind, const std::vector<Piece>& 
       writes_shared = true;
       break;
     case Kind::kSharedStore:
-      of = stored(state, warp, pieces);
+      of = stored(warp, pieces);
       writes_shared = true;
       break;
     case Kind::kWmmaStore:
@@ -265,7 +266,6 @@ std::string Trace::moves(const Warp& warp, Kind kind, const std::vector<Piece>& 
       writes_shared = true;
       break;
     default:
-      state.read = pieces;
       for (const Piece& piece : pieces) {
         if (offset(piece) < owners_.size()) add_name(of, owners_[offset(piece)]);
       }

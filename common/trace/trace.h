@@ -49,7 +49,6 @@ class Trace : public Recorder {
     std::map<Register, uint32_t> computed_by;     // results in 16 bits -> step
     std::map<const void*, uint32_t> added_to_by;  // accumulators -> step
     std::string moved;                            // of what the next event moves
-    std::vector<Piece> read;                      // the latest load from shared memory
     std::string product;                          // operands of the latest product
   };
   struct Phases {
@@ -58,7 +57,7 @@ class Trace : public Recorder {
   };
 
   static bool copies(const Piece& piece, const MemoryAccess& from);
-  std::string stored(const WarpState& state, const Warp& warp, const std::vector<Piece>& pieces);
+  std::string stored(const Warp& warp, const std::vector<Piece>& pieces);
   void add_operand(const Warp& warp, const std::string& of);
 
   const Cta& cta_;
