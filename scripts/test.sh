@@ -76,7 +76,7 @@ if have ctest; then
 fi
 
 claim "$SETUP_LOG"
-ensure_packages "${kind/quick/test}" emulator
+ensure_packages "$kind" emulator
 case $kind in
   quick) ensure_venvs "$VENV" || true ;;
   all)

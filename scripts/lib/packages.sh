@@ -6,9 +6,10 @@ SETUP_LOG=$ROOT/build/setup.log
 # shellcheck disable=SC2034  # the scripts that source this have the others
 VENV=$ROOT/.venv DOCS_VENV=$ROOT/.venv-docs TESTS_VENV=$ROOT/.venv-tests
 
-# One line per package of Debian and Ubuntu: the first list that has it (test has what run has, all has everything), the
-# package's name, and the programs and headers for which it is installed. It is all that a machine needs beside Debian's
-# essential packages. CI's containers have nothing else, so a test fails there that calls a program of another package.
+# One line per package of Debian and Ubuntu: the first list that has it (test has what run has, quick what test has, all
+# everything), the package's name, and the programs and headers for which it is installed. It is all that a machine needs
+# beside Debian's essential packages. CI's containers have nothing else, so a test fails there that calls a program of
+# another package.
 readonly PACKAGES='
 run   g++                    g++
 run   binutils               addr2line c++filt readelf strip
@@ -21,8 +22,8 @@ run   libgtest-dev           gtest/gtest.h
 run   libbenchmark-dev       benchmark/benchmark.h
 run   python3-venv           python3
 test  git                    git
+quick clang-format           clang-format
 all   clang                  clang++
-all   clang-format           clang-format
 all   g++-aarch64-linux-gnu  aarch64-linux-gnu-g++ aarch64-linux-gnu-addr2line
 all   gdb                    gdb
 all   pkgconf                pkg-config
@@ -93,11 +94,11 @@ essential() {
   esac
 }
 
-packages_for() { # packages_for run|test|all emulator|cuda
+packages_for() { # packages_for run|test|quick|all emulator|cuda
   local list package _
   while read -r list package _; do
     case $1-$list in
-      run-run | test-run | test-test | all-?*) [[ $package-$2 == libboost-context-dev-cuda ]] || printf '%s\n' "$package" ;;
+      run-run | test-run | test-test | quick-run | quick-test | quick-quick | all-?*) [[ $package-$2 == libboost-context-dev-cuda ]] || printf '%s\n' "$package" ;;
     esac
   done <<<"$PACKAGES"
 }
@@ -135,7 +136,7 @@ apt_install() {
   as_root "${apt[@]}" install --yes --no-install-recommends "$@"
 }
 
-# ensure_packages run|test|all emulator|cuda
+# ensure_packages run|test|quick|all emulator|cuda
 ensure_packages() {
   local package why=''
   local -a wanted missing=() vital=()
