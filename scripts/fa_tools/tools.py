@@ -249,7 +249,7 @@ def need(module):
     python = venv / "bin" / "python"
     if Path(sys.prefix) != venv and python.exists():
         os.execv(python, [str(python), *sys.orig_argv[1:]])
-    fail(f"the Python package {module} is missing; scripts/run.sh or scripts/test.sh installs it into .venv", 4)
+    fail(f"the Python package {module} is missing; scripts/run.sh installs it into .venv", 4)
 
 
 def _no_constant(name):

@@ -254,7 +254,7 @@ def needs_venv(module):
     have = VENV_PYTHON.exists() and subprocess.run(
         [str(VENV_PYTHON), "-c", f"import {module}"], capture_output=True, check=False, timeout=60
     ).returncode == 0
-    return unittest.skipUnless(have, f"no {module} in .venv (scripts/test.sh installs it if the network is there)")
+    return unittest.skipUnless(have, f"no {module} in .venv (scripts/test.sh --quick installs it if the network is there)")
 
 
 def given(option):

@@ -1,7 +1,7 @@
 """Checks the relative links, anchors, images and formulas of every Markdown file, and changes nothing. Web addresses are not fetched.
 
 An image has words for those who do not see it. A formula stands between $ and $ on one line, or between $$ and $$; it must be closed, and convertible to
-MathML where the package latex2mathml is here (scripts/test.sh installs it)."""
+MathML where the package latex2mathml is here (scripts/test.sh --quick installs it)."""
 
 import re
 import site
