@@ -61,7 +61,7 @@ def check(data, path=SCHEMA):
         place = problem.json_path.removeprefix("$").removeprefix(".") or "the file"
         said = problem.message
         if problem.validator == "not":
-            said = f"'{problem.validator_value.get('required', ['something'])[0]}' does not go with its status, back end or version"
+            said = f"'{problem.validator_value.get('required', ['something'])[0]}' does not go with its status or back end"
         elif problem.validator in ("anyOf", "oneOf"):
             said = "this is none of what the schema describes"
         raise Refused(f"is invalid: {place}: {said if len(said) < 200 else said[:90] + ' ... ' + said[-90:]}")

@@ -43,7 +43,7 @@ CUDA = {
 }
 EMULATOR = {"backend": "emulator", "checked": True, "cpu_threads": 2, "compiler": "g++ 12.2.0"}
 PROTOCOL = {
-    "warmup": 32, "iterations": 128, "flush_l2": False, "rotating_inputs": 1, "max_seconds": 2.0,
+    "warmup": 32, "iterations": 128, "rest_ms": 0, "load_seconds": 0, "flush_l2": False, "rotating_inputs": 1, "max_seconds": 2.0,
     "inputs": "normal", "seed": 1, "tflops_convention": "4*B*H*N^2*D",
 }
 ERROR = {"max_abs": 1e-3, "rel": 2e-3, "tolerance": 4e-3, "bound_ratio": 0.5, "checked_rows": 512}
@@ -51,7 +51,7 @@ ERROR = {"max_abs": 1e-3, "rel": 2e-3, "tolerance": 4e-3, "bound_ratio": 0.5, "c
 
 def results(machine, records):
     return {
-        "schema_version": 1, "created": "2026-11-21T10:00:00Z", "command": ["attention", "02"],
+        "schema_version": 6, "created": "2026-11-21T10:00:00Z", "command": ["attention", "02"],
         "machine": dict(machine), "protocol": dict(PROTOCOL), "records": records,
     }
 
@@ -81,12 +81,6 @@ def beyond(record, tflops=None, **fields):
     return more
 
 
-def newest(data):
-    """The same file in version 6, which has problems that are more than a shape."""
-    protocol = {name: value for name, value in data["protocol"].items() if name != "idle_ms"}
-    return {**data, "schema_version": 6, "protocol": {**protocol, "rest_ms": 0, "load_seconds": 0}}
-
-
 def not_passed(record, status, reason):
     """The same record without what only a passed one has."""
     gone = {"time_ms", "tflops", "counters"} | ({"error"} if status != "wrong" else set())
@@ -114,7 +108,7 @@ def cuda_results():
 
 
 def with_rounds(record, ms, peer_ms=None):
-    """The record as the median of rounds, for version 2; with the rounds of peer/fa2 a kernel has its ratio to it."""
+    """The record as the median of rounds; with the rounds of peer/fa2 a kernel has its ratio to it."""
     flops = 4 * record["batch"] * record["heads"] * record["seq_len"] ** 2 * record["head_dim"]
     median = statistics.median(ms)
     time = {"median": median, "p10": median * 0.99, "p90": median * 1.01, "min": median * 0.98, "launches": 128}
@@ -125,7 +119,7 @@ def with_rounds(record, ms, peer_ms=None):
 
 
 def peer_results():
-    """Version 2, with rounds: two kernels and a peer at two lengths, and a peer that is not there."""
+    """With rounds: two kernels and a peer at two lengths, and a peer that is not there."""
     records = []
     for seq_len in (1024, 2048):
         fa2 = [seq_len / 1e3, seq_len / 0.9e3, seq_len / 0.8e3]
@@ -137,7 +131,6 @@ def peer_results():
         records.append({**with_rounds(peer, fa2), "library": library})
         records.append(not_passed({**peer, "kernel": "peer/cudnn"}, "skipped", "not here"))
     data = results(CUDA, records)
-    data["schema_version"] = 2
     data["protocol"]["rounds"] = 3
     return data
 
@@ -147,7 +140,7 @@ def emulator_results():
 
 
 def with_statements(record, statements):
-    """The record as version 5 has it: with counts by statement, and counters that are their sums."""
+    """The record with counts by statement, and counters that are their sums."""
     def total(field):
         return sum(counts.get(field, 0) for counts in statements if counts["kind"] != "mbarrier")
     counters = {"barriers": 64, "shuffles": 6400, "exp2": total("operations"), "barrier_waits": total("waits"),
@@ -158,7 +151,7 @@ def with_statements(record, statements):
 
 
 def statement_results():
-    """Version 5: the checked build's counts by statement, of ldmatrix with and without conflicts."""
+    """The checked build's counts by statement, of ldmatrix with and without conflicts."""
     def statements(wavefronts):
         return [{"statement": "cp_async<16>(sK, gK);", "kind": "cp.async", "requests": 100, "wavefronts": 400, "wavefronts_ideal": 400,
                  "sectors": 1600, "sectors_ideal": 1600, "bytes": 51_200},
@@ -172,8 +165,6 @@ def statement_results():
                  "bytes": 32_768}]
     data = results(EMULATOR, [with_statements(emulator_record(kernel), statements(wavefronts))
                               for kernel, wavefronts in (("07_cp_async", 6400), ("08_swizzle", 800))])
-    data["schema_version"] = 5
-    data["protocol"]["idle_ms"] = 0
     return data
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main,
-                     needs_venv, newest, not_passed, overlaps, peer_results, results)
+                     needs_venv, not_passed, overlaps, peer_results, results)
 
 from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import chart
@@ -66,7 +66,7 @@ class Specs(SpecTest):
         self.assertEqual(list(self.specs(peer_results())), ["ladder", "speedup", "seq_len", "peer-seq_len", "roofline"])
 
     def test_a_causal_record_is_never_beside_a_full_one(self):
-        data = newest(peer_results())
+        data = peer_results()
         full = [r for r in data["records"] if r["kernel"] != "peer/cudnn"]
         masked = [beyond(r, r["tflops"] / 2, mask="causal") for r in full]
         data["records"] = [*full, *masked, *(beyond(r, r["tflops"] / 4, mask="causal", kv_heads=8) for r in full)]
@@ -219,8 +219,8 @@ class Compare(ScriptTest):
         full = cuda_record("beyond/causal", 100.0)
         causal, grouped = ({"mask": "causal"}, {"mask": "causal", "kv_heads": 8})
         packed = {"batch": 2, "seq_len": 300, "lengths": [300, 17]}
-        a = newest(results(CUDA, [full, beyond(full, 50.0, **causal), beyond(full, 50.0, **grouped), beyond(full, 9.0, **packed)]))
-        b = newest(results(CUDA, [beyond(full, 9.0, **packed), beyond(full, 100.0, **causal), full]))
+        a = results(CUDA, [full, beyond(full, 50.0, **causal), beyond(full, 50.0, **grouped), beyond(full, 9.0, **packed)])
+        b = results(CUDA, [beyond(full, 9.0, **packed), beyond(full, 100.0, **causal), full])
         pairs, only = compare.compare([a, b], lambda kernel: True, 2)
         self.assertEqual([(pair.get("mask"), pair.get("lengths"), pair["verdict"]) for pair in pairs],
                          [(None, (300, 17), "same"), (None, None, "same"), ("causal", None, "faster")])
@@ -259,7 +259,7 @@ class Compare(ScriptTest):
         for record in other["records"]:
             record["heads"] = 3
         cases = [(text[: len(text) // 2], "b.json is cut off"), (text.replace("2.5,", "NaN,", 1), "b.json holds NaN"),
-                 (text.replace('"schema_version": 1', '"schema_version": 9'), "b.json has schema version 9"),
+                 (text.replace('"schema_version": 6', '"schema_version": 9'), "b.json has schema version 9"),
                  (emulator_results(), "cannot be compared"), (other, "have no kernel on the same problem in common")]
         for content, words in cases:
             with self.subTest(words):

@@ -5,7 +5,7 @@ import re
 import unittest
 from pathlib import Path
 
-from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, needs_venv, newest,
+from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, needs_venv,
                      results)
 
 from fa_tools import sources, tools
@@ -75,7 +75,7 @@ class SyncDocs(ScriptTest):
     def test_other_problems_only_when_asked_for(self):
         full = cuda_record("beyond/causal", 600.0)
         causal, grouped = beyond(full, 500.0, mask="causal"), beyond(full, 400.0, mask="causal", kv_heads=8)
-        (self.root / "bench" / "results" / "masks.json").write_text(json.dumps(newest(results(CUDA, [full, causal, grouped]))))
+        (self.root / "bench" / "results" / "masks.json").write_text(json.dumps(results(CUDA, [full, causal, grouped])))
         self.assertIn("1 and 600<!--= masks beyond/causal @1024 --> and 400<", self.synced(
             "1 and 0<!--= masks beyond/causal @1024 --> and 0<!--= masks causal beyond/causal kv_heads=8 -->\n"))
         self.assertIn("2 records match", self.sync("0<!--= masks beyond/causal causal @1024 -->\n").stderr)

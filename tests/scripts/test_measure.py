@@ -14,7 +14,7 @@ import tarfile
 from pathlib import Path
 from unittest import mock
 
-from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, given, main, newest
+from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, given, main
 
 from tool_test import copy_repository
 
@@ -38,9 +38,7 @@ data = read_json("{root}/bench/results/h200_ladder.jsonl#" + dtype + "_d" + head
 data["records"] = [dict(r, source=todays_source(r), clock_mhz=1500) for r in data["records"] if r["kernel"] in sys.argv]
 for record in data["records"]:
     record.pop("run", None)
-data["protocol"].pop("idle_ms", None)
-data.update(created="2026-12-01T10:00:00Z", schema_version=6)
-data["protocol"]["load_seconds"] = 0
+data.update(created="2026-12-01T10:00:00Z")
 data["machine"]["driver"] = "580.1"
 json.dump(data, open(sys.argv[sys.argv.index("--json") + 1], "w"))
 """
@@ -82,8 +80,7 @@ class Manifest(ScriptTest):
                         taken = peers if step.entry.group != "beyond" else ()  # there are problems that a library does not take
                         self.assertLessEqual({*taken, *args.kernels}, {r["kernel"] for r in ran})
                     self.assertEqual({(shape_of(p), scores_of(p)) for p in args.problems}, {(shape_of(r), scores_of(r)) for r in ran})
-                    if file["schema_version"] > 2:
-                        self.assertEqual(measure.protocol_of({"protocol": args.settings}), measure.protocol_of(file))
+                    self.assertEqual(args.settings, file["protocol"])
 
 
 class Measure(ScriptTest):
@@ -173,7 +170,7 @@ class Measure(ScriptTest):
             'each.d128 = "--mask causal --seq-len 1024"\nseconds = 60\n')))
         full = cuda_record("beyond/causal", source=todays_source({"kernel": "beyond/causal"}))
         record, gone = beyond(full, mask="causal"), {"kernel": "beyond/gone", "source": "0"}
-        data = newest({**cuda_results(), "records": [record]})
+        data = {**cuda_results(), "records": [record]}
         results = self.folder / "results"
         (self.folder / "measured").mkdir()
         results.mkdir()
@@ -206,8 +203,6 @@ class Measure(ScriptTest):
     def test_what_is_refused(self):
         name = "h200_bf16_d128.json"
         old, new = read_json(RESULTS / name), read_json(RESULTS / name)
-        new["schema_version"] = 6
-        new["protocol"] = measure.protocol_of(new)
         new["records"] = [r for r in new["records"] if r["kernel"] in ("15_persistent", "peer/fa3")]
         new["records"][0]["ratio"].pop("peer/cudnn")
         for record in new["records"]:

@@ -49,7 +49,7 @@ class Validator(ScriptTest):
             (changed(cuda, "host", "box"), "the file: Additional properties are not allowed ('host' was unexpected)"),
             (changed(cuda, "records.0.tflops", None), "records[0]: 'tflops' is a required property"),
             (changed(cuda, "command", ["attention", "--json=/home/me/x.json"]), "command"),
-            (changed(peers, "schema_version", 1), "'rounds' does not go with its status, back end or version"),
+            (changed(peers, "protocol.rounds", None), "'round_ms' does not go with its status or back end"),
             (changed(lines, "records.0.statements.1.file", "kernels/07_cp_async.cu:5"), "records[0].statements[1].file"),
             # What no schema can say.
             (changed(cuda, "records.0.tflops", 4.0), "the median says 2.5"),
@@ -71,10 +71,8 @@ class Validator(ScriptTest):
                 self.assertIn(f"bad{i}.json is invalid", line)
                 self.assertIn(expected, line)
 
-    def test_version_6_has_masks_heads_of_keys_and_lengths(self):
+    def test_masks_heads_of_keys_and_lengths(self):
         data = cuda_results()
-        data["schema_version"] = 6
-        data["protocol"].update(rest_ms=100, load_seconds=2)
         record = next(record for record in data["records"] if record["status"] == "passed")
         data["records"] = [record]
 
@@ -90,8 +88,7 @@ class Validator(ScriptTest):
         paged = with_problem(4 * 3 * (40 + 2), batch=2, seq_len=3, kv_len=40, kv_lengths=[40, 2], page_size=16)
         for good in (causal, few, packed, blind, paged):
             self.run_script(VALIDATE, self.write("good.json", good), code=0)
-        for wrong, words in ((changed(causal, "schema_version", 5), "does not go with"),
-                             (changed(causal, "records.0.kernel", "01_naive"), "records[0]: "),
+        for wrong, words in ((changed(causal, "records.0.kernel", "01_naive"), "records[0]: "),
                              (changed(few, "records.0.attended_pairs", None), "'attended_pairs' is a dependency of 'mask'"),
                              (changed(few, "records.0.attended_pairs", 1200), "attended_pairs is 1200, the problem has 1188"),
                              (changed(few, "records.0.kv_heads", 3), "kv_heads does not divide heads"),
@@ -110,9 +107,8 @@ class Validator(ScriptTest):
         cases = {
             "truncated": (good[: len(good) // 2], "cut off"),
             "nan": (good.replace("0.5", "NaN", 1), "holds NaN"),
-            "version": (good.replace('"schema_version": 1', '"schema_version": 7'),
-                        "schema version 7, but this checkout reads 1, 2, 3, 4, 5 and 6"),
-            "twice": ('{"schema_version": 1, "schema_version": 1}', "twice"),
+            "version": (good.replace('"schema_version": 6', '"schema_version": 5'), "schema version 5, but this checkout reads 6"),
+            "twice": ('{"schema_version": 6, "schema_version": 6}', "twice"),
             "nested": ("[" * 100_000, "is nested too deeply"),
             "digits": ('{"schema_version": ' + "9" * 5000 + "}", "more than 64 bits"),
             "infinite": (good.replace("0.5", "1e999"), "holds inf, which is no measurement"),

@@ -308,12 +308,6 @@ def measure(steps, folder, build, limit, log):
 # --- Bringing it into bench/results ----------------------------------------------------------------------------
 
 
-def protocol_of(data):
-    """How it was measured, as version 6 says it."""
-    protocol = {"rest_ms": 0, "load_seconds": 0, **data["protocol"]}
-    return {name: value for name, value in protocol.items() if (name, value) != ("idle_ms", 0)}
-
-
 def machine_of(data):
     """What of its machine must be the same in all records of a file: not the last parts of versions, nor the bytes left free."""
     machine = {name: value for name, value in data["machine"].items() if not name.endswith("_bytes")}
@@ -383,13 +377,12 @@ def merged(old, new, file, adopt=False):
         data = {**old, field: sorted([*others, *mine.values()], key=lambda record: record["kernel"])}
     else:
         same(machine_of(old), machine_of(new), "machine")
-        same(protocol_of(old), protocol_of(new), "protocol")
+        same(old["protocol"], new["protocol"], "protocol")
         for record in mine.values():  # which run it is of, where that is not the file's
             record.setdefault("run", new["created"])
             if record["run"] == old["created"]:
                 del record["run"]
-        data = {**old, "schema_version": new["schema_version"], "protocol": new["protocol"],
-                field: [mine.pop(key(record), record) for record in old[field]] + list(mine.values())}
+        data = {**old, field: [mine.pop(key(record), record) for record in old[field]] + list(mine.values())}
         other = [f"{name} {new['machine'][name]}" for name in ("driver", "compiler") if new["machine"][name] != old["machine"][name]]
         other = [f"run {new['created']}: {', '.join(other)}"] if other else []
         if notes := list(dict.fromkeys([*old.get("notes", []), *new.get("notes", []), *other])):

@@ -29,8 +29,8 @@ from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_plain, is_stale, kind, load, problem_of, scores_of, shape_of, short_name)
 from fa_tools.sources import kernel_names
-from fa_tools.tools import (ROOT, Parser, Refused, check_writable, fail, named, new_results_file, read_named, relative, set_up,
-                            whole, write_json)
+from fa_tools.tools import (ROOT, SCHEMA_VERSION, Parser, Refused, check_writable, fail, named, new_results_file, read_named, relative,
+                            set_up, whole, write_json)
 
 EXAMPLE = """examples:
   scripts/fa bench                                        builds, then the protocol quick
@@ -47,7 +47,6 @@ Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results 
 Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed, 4 set-up or build
 failed, 130 interrupted."""
 
-SCHEMA_VERSION = 6
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
             "load_seconds")
 # Of problems given on the command line, without a protocol.

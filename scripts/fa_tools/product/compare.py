@@ -33,8 +33,7 @@ FEWEST_ROUNDS = 3
 CLOCK_PERCENT = 3  # a difference of clocks that is marked
 # What a reader should know if the two differ in it: fields of the machine and of the protocol.
 MACHINE = ("gpu", "driver", "cuda_runtime", "compiler", "power_limit_w", "checked")
-PROTOCOL = ("inputs", "seed", "flush_l2", "rotating_inputs", "idle_ms", "rest_ms", "load_seconds", "warmup",
-            "iterations")
+PROTOCOL = ("inputs", "seed", "flush_l2", "rotating_inputs", "rest_ms", "load_seconds", "warmup", "iterations")
 
 
 # --- Comparing -------------------------------------------------------------------------------------------------
