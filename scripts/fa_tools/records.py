@@ -20,6 +20,7 @@ HALVED = "4*B*H*N^2*D/2 if causal"  # of FlashAttention's benchmarks: a causal m
 SCORES = ("score_std", "score_growth")  # of a record whose inputs were scaled, too
 GROWTHS = ("flat", "growing")
 DAGGER = "†"  # behind a figure in a document: its kernel has changed since it was measured
+NOTE = f"{DAGGER} The kernel has changed since this figure was measured."  # ends a document that has such figures
 
 
 @lru_cache(maxsize=None)

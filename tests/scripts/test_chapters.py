@@ -233,7 +233,7 @@ class ThirtyMinutes(ScriptTest):
                 self.assertTrue(text.startswith(f"{kernel[:2]}: "))
                 self.assertEqual(len(PICTURE.findall(text)), 1)
                 self.assertIn(f"]({kernel}.md)", text)
-                self.assertRegex(text, r"\*\*[\d.]+<!--= \S")
+                self.assertRegex(text, r"\*\*[\d.]+†?<!--= \S")
                 (words,) = [block for block in prose.blocks_of_markdown(text) if block.kind == "text"][1:]
                 self.assertEqual(len(prose.sentences(words)), 5)
                 files = [f"kernels/{name}.cu" for name in (before, kernel) if name]

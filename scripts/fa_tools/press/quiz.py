@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections import namedtuple
 
+from fa_tools.records import DAGGER, NOTE
 from fa_tools.tools import (ROOT, Parser, Refused, fail, lines_of, make_folder, named, read_json, relative, text_of,
                             write_whole)
 
@@ -36,7 +37,7 @@ CHOICE = re.compile(r"- \*\*([a-d])\*\* (.+)")
 def chapters(text):
     """{number: Chapter} of the page's text. Refused says which question is not in the form that all have."""
     found = {}
-    for number, title, body in SECTION.findall(text):
+    for number, title, body in SECTION.findall(text.removesuffix(f"\n{NOTE}\n")):
         questions = []
         for at, block in enumerate(re.split(r"^(?=\*\*\d+\. )", body.lstrip("\n"), flags=re.MULTILINE)[1:], 1):
             match = QUESTION.fullmatch(block.rstrip("\n") + "\n")
@@ -113,6 +114,8 @@ def dialogue(chapter, say):
         say(wrapped(f"{verdict} {question.because}", "   "))
         for other, why in question.others.items():
             say(wrapped(f"{other} {why}", "   - ", "     "))
+    if DAGGER in str(chapter):
+        say("\n" + wrapped(NOTE))
     return given
 
 

@@ -72,7 +72,7 @@ from pathlib import Path
 
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import FENCE, slug, with_fences
-from fa_tools.records import DAGGER, mark
+from fa_tools.records import DAGGER, NOTE, mark
 from fa_tools.tools import ROOT, Parser, Refused, busy, markdown_files, named, relative, text_of
 
 EXAMPLE = """examples:
@@ -82,7 +82,6 @@ EXAMPLE = """examples:
 NUMBER = r"[+-]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[+-]?\d+)?"
 VALUE = re.compile(rf"(?:(?<![\w.])({NUMBER}{DAGGER}?))?<!--= (.+?) -->")
 DIFF = re.compile(r"^<!-- diff: (\S+) (\S+) -->\n.*?^<!-- /diff -->$", re.MULTILINE | re.DOTALL)
-NOTE = f"{DAGGER} The kernel has changed since this figure was measured."  # ends a document that has such figures
 MARKER = re.compile(r"^\s*(?://|#) \[(/?)([a-z0-9][a-z0-9-]*)\]\s*$")
 LANGUAGES = {".cu": "cuda", ".cuh": "cuda", ".h": "cuda", ".cpp": "cpp", ".py": "python", ".sh": "bash",
              ".json": "json", ".cmake": "cmake", ".txt": "cmake", ".gdb": "gdb"}
