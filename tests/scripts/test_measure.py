@@ -306,12 +306,21 @@ class Adopt(InACopy):
         self.assertEqual(sync.nearest("-constexpr float kMaxP = 256.0f;  // most", changed), changed[0])
         self.assertIsNone(sync.nearest("-float rescale;", changed))
 
-    def test_programs_whose_output_chapters_show_are_built(self):
+    def test_what_is_built(self):
+        """What the steps run, with the programs whose output chapters show, and nothing for a step that runs none."""
+        names = ["05_mma_split_kv", "beyond/causal"]
+        self.assertLessEqual({"05_mma_split_kv", "causal", "broken", "fa_tests", "fa_checked_beyond_tests", "meet_checked"},
+                             set(adopt.targets(names, adopt.STEPS)))
+        self.assertEqual(adopt.targets(names[:1], ["numbers"]), ["fa_tests", "fa_checked_tests"])
         called = []
-        work = adopt.Work(self.folder / "log")
-        work.call = lambda command: called.append(command) or subprocess.CompletedProcess(command, 0, "", "")
-        adopt.built(["05_mma_split_kv", "beyond/causal"], work)
-        self.assertLessEqual({"05_mma_split_kv", "causal", "broken"}, set(called[-1]))
+
+        def call(work, command, **options):
+            called.append(command[:2])
+            return subprocess.CompletedProcess(command, 0, "", "")
+        for steps, first in ((["names"], []), (["counters", "tasks"], [["cmake", "--build"]])):
+            with mock.patch.object(adopt.Work, "call", call), contextlib.redirect_stdout(io.StringIO()):
+                adopt.main([word for step in steps for word in ("--only", step)] + ["05"])
+            self.assertEqual([command for command in called if command[0] == "cmake" and command[1] == "--build"], first)
 
     def test_refused(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "adopt", "19"), "there is no kernel 19; they are 01, 02, ", ", 16, causal, ")

@@ -33,8 +33,9 @@ EXAMPLE = """examples:
 Exit code: 0 nothing is left to do, 1 something is, 2 bad arguments, 4 the emulator could not be built."""
 PRESET = "emulator"
 BIN = ROOT / "build" / PRESET / "bin"
-TARGETS = ("attention_checked", "attention", "fa_tests", "fa_checked_tests", "fa_problem_tests", "fa_checked_beyond_tests",
-           "meet_checked", "broken")
+# What a step runs of the build. Those that build for themselves, or run nothing, are not here.
+PROGRAMS = {"counters": ("attention_checked", "attention"), "bugs": ("meet_checked",),
+            "documents": ("attention_checked", "attention", "broken")}
 ELSEWHERE = "*Full*:*Long*"  # the tests that scripts/test.sh leaves out by default
 BROKEN = ROOT / "tests" / "broken"
 WORD = re.compile(r"\b[A-Za-z_]\w{2,}\b")
@@ -89,12 +90,17 @@ def lines_with(path, text):
     return [i for i, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if text in line]
 
 
+def tests_of(kernel):
+    """((program, filter of its tests), ...)"""
+    if kernel.startswith("beyond/"):  # where a problem's tests are of all kernels that take it
+        return ("fa_problem_tests", "Beyond"), ("fa_checked_beyond_tests", short_name(kernel))
+    return ("fa_tests", kernel), ("fa_checked_tests", kernel)
+
+
 # ---- the steps: each takes a kernel and the work -----------------------------------------------------------------------
 def numbers(kernel, work):
     """The tests of this kernel: its numbers on hard inputs and odd shapes, and the search for races."""
-    beyond = kernel.startswith("beyond/")  # where a problem's tests are of all kernels that take it
-    for program, tests in ((("fa_problem_tests", "Beyond"), ("fa_checked_beyond_tests", short_name(kernel))) if beyond else
-                           (("fa_tests", kernel), ("fa_checked_tests", kernel))):
+    for program, tests in tests_of(kernel):
         done = work.call([BIN / program, f"--gtest_filter=*{tests}*:-{ELSEWHERE}", "--gtest_brief=1"])
         failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.MULTILINE)
         for test in dict.fromkeys(failed):
@@ -284,15 +290,23 @@ STEPS = {"numbers": numbers, "counters": counters, "bugs": bugs, "tasks": tasks,
          "documents": None, "names": names, "compiler": compiler}
 
 
-def built(kernels, work):
-    """Whether the programs could be built, with those of the kernels, whose output their chapters show."""
+def targets(kernels, steps):
+    """What these steps need built: of the kernels their tests, and their programs, whose output chapters show."""
+    of_kernels = {"numbers": [program for kernel in kernels for program, _ in tests_of(kernel)],
+                  "documents": [Path(kernel).name for kernel in kernels]}
+    return list(dict.fromkeys(target for step in steps for target in (*PROGRAMS.get(step, ()), *of_kernels.get(step, ()))))
+
+
+def built(wanted, work):
+    """The process that built these targets, or that failed before. Without any the build tree is configured."""
     print("building ...", flush=True)
-    began = time.monotonic()
+    began, done = time.monotonic(), None
     if not (ROOT / "build" / PRESET / "CMakeCache.txt").exists():
         done = work.call(["cmake", "--preset", PRESET])
         if done.returncode:
             return done
-    done = work.call(["cmake", "--build", "--preset", PRESET, "--target", *TARGETS, *(Path(kernel).name for kernel in kernels)])
+    if wanted:
+        done = work.call(["cmake", "--build", "--preset", PRESET, "--target", *wanted])
     print(f"building: {time.monotonic() - began:.0f} s", flush=True)
     return done
 
@@ -335,8 +349,10 @@ def main(argv=None):
             print("No kernel has changed since its counters were written.")
             return 0
         print(f"kernels: {', '.join(kernels)}", flush=True)
-        done = built(kernels, work)
-        if done.returncode:
+        steps = args.only or STEPS
+        wanted = targets(kernels, steps)
+        done = built(wanted, work) if wanted or "compiler" in steps else None
+        if done and done.returncode:
             print(done.stdout[-3000:] + done.stderr[-1000:], file=sys.stderr)
             fail(f"the emulator could not be built; all of its output is in {relative(log)}", 4)
         adopt(kernels, args.only, work)
