@@ -23,7 +23,7 @@ if sys.argv[1:] in ([], ["-h"], ["--help"]):
     sys.exit()
 program = sys.argv[1]
 problems = []
-COMMITTED = ROOT / "bench" / "results" / "emulator_counts.jsonl"
+COMMITTED = ROOT / "bench" / "results" / "emulator" / "counts.jsonl"
 
 
 def counted(*options):

@@ -75,7 +75,7 @@ def compare_counts(output, kernel):
     found = {"shared_wavefronts": column(output, "wavefronts").total(), "global_sectors": column(output, "sectors").total(),
              "ldmatrix": requests["ldmatrix"], "stmatrix": requests["stmatrix"],
              "matrix_products": requests["mma.m16n8k16"] + requests["mma.m16n8k8"] + requests["wgmma"] + 2 * requests["wmma.m16n16k16"]}
-    record = next(each for each in records.load(f"{records.RESULTS}/emulator_counts.jsonl#d128_n256")["records"] if each["kernel"] == kernel)
+    record = next(each for each in records.load(f"{records.RESULTS}/emulator/counts.jsonl#d128_n256")["records"] if each["kernel"] == kernel)
     if wrong := {name: (count, record["counters"][name]) for name, count in found.items() if count != record["counters"][name]}:
         fail(f"as one file, and as a kernel of the book: {wrong}")
 

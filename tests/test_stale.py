@@ -15,10 +15,10 @@ from tool_test import COMPILING, ROOT, copy_repository, expect, run
 COUNTED_AGAIN = """
 from fa_tools.records import todays_source, with_solution
 from fa_tools.tools import RESULTS, read_set, write_set
-for path in RESULTS / "emulator_counts.jsonl", RESULTS / "solutions.jsonl":
+for path in (RESULTS / "emulator").iterdir():
     runs = read_set(path)
     for name, data in runs.items():
-        for record in with_solution(f"{path}#{name}", data)["records"] if not name.endswith("-cuda") else ():
+        for record in with_solution(f"{path}#{name}", data)["records"]:
             record["source"] = todays_source(record)
             record.pop("solution", None)
     write_set(path, runs)

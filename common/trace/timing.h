@@ -36,7 +36,7 @@ struct Recording {
 // ---- the model's machine ------------------------------------------------------------------------
 // [sm]
 // Cycles, unless it says otherwise. "Measured": on an H200, by the program rates
-// (bench/results/h200_rates.json).
+// (bench/results/h200/rates.json).
 struct Sm {
   int schedulers = 4;
   // An m16n8k16 (4,096 FLOPs) in 6.0 cycles: measured.

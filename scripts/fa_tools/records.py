@@ -7,6 +7,7 @@ from collections import Counter, namedtuple
 from functools import lru_cache
 from pathlib import Path
 
+from fa_tools.cards import EMULATOR, cards
 from fa_tools.sources import source_of
 from fa_tools.tools import RESULTS, ROOT, SCHEMA, Refused, named, read_json, read_results, read_set, relative
 
@@ -128,9 +129,9 @@ def describe_scores(scores):
 def with_solution(path, data):
     """A file's data. Those of solutions of exercises have records with the name of the kernel that was changed: this adds that of
     the solution."""
-    name = str(path).partition("/solutions.jsonl#")[2].removesuffix("-cuda")
+    name = re.search(r"(?:\bemulator/solutions|\bsolutions_alone)\.jsonl#(.+)", str(path))
     for record in data["records"] if name else ():
-        record["solution"] = name
+        record["solution"] = name[1]
     return data
 
 
@@ -158,8 +159,8 @@ def waiting(kernels):
 
 
 def kept_records(folder=RESULTS):
-    """(file, record) of all that is kept of kernels: results, profiles, recordings."""
-    for path in sorted(folder.glob("*.json*")):
+    """(file, record) of all that is kept of kernels, of the emulator and of each card: results, profiles, recordings."""
+    for path in [path for name in (EMULATOR, *cards(folder)) for path in sorted((folder / name).glob("*.json*"))]:
         with named(relative(path)):
             runs = {f"#{name}": data for name, data in read_set(path).items()} if path.suffix == ".jsonl" else {"": read_json(path)}
         for name, data in runs.items():

@@ -369,8 +369,8 @@ def read_set(path, only=None):
     return files
 
 
-def results_files(pattern="*", folder=RESULTS):
-    """The folder's files of results whose name matches, as read_json() takes them: of a set, each of its files."""
+def results_files(pattern, folder=RESULTS):
+    """The folder's files of results whose name matches, such as emulator/*, as read_json() takes them: of a set, each of its files."""
     for path in sorted(folder.glob(pattern)):
         if path.suffix == ".jsonl":
             yield from (f"{path}#{name}" for name in read_set(path))

@@ -15,6 +15,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 from test_commands import commands_in
 
 from fa_tools import tools
+from fa_tools.cards import BOOK, EMULATOR
 from fa_tools.press import prose
 from fa_tools.press.figures import timeline
 from fa_tools.press.figures.first_pictures import FORMATS, STEPS, largest
@@ -26,7 +27,7 @@ from fa_tools.sources import SOLUTION
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 BEYOND = sorted(f"beyond/{path.stem}" for path in (ROOT / "docs" / "beyond").glob("*.md"))
 BUGS = {bug["name"]: bug["kernel"] for bug in seeded_bugs()}
-SOLUTIONS = tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
+SOLUTIONS = tools.read_set(tools.RESULTS / EMULATOR / "solutions.jsonl")
 PARTS = ("The question", "The picture", "In fifteen lines", "What should it give?", "The code", "What it gave",
          "The evidence", "Break it", "Your turn", "What you can say now", "Further reading")
 PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+\.svg)\)$", re.MULTILINE)
@@ -138,8 +139,8 @@ class Whole(ScriptTest):
     @of_each_chapter
     def test_code_numbers_and_evidence_are_generated(self, chapter, _before, _after):
         self.assertIn(f"<!-- excerpt: kernels/{chapter.kernel}.cu#", chapter.parts["The code"])
-        self.assertRegex(chapter.parts["What it gave"], r"<!-- (table|lengths): bench/results/h200\S+\.json")
-        self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: bench/results/\S+ kernel=\S*{chapter.number}_")
+        self.assertRegex(chapter.parts["What it gave"], r"<!-- (table|lengths): \w+(/\w+)? kernel=|<!-- (table|lengths): \w+ seq_len=")
+        self.assertRegex(chapter.parts["The evidence"], rf"<!-- profile: profile kernel=\S*{chapter.number}_")
 
     @also_beyond
     def test_walk_through(self, chapter, _before, _after):
@@ -191,7 +192,7 @@ class Whole(ScriptTest):
     def test_pauses_of_recorded_products(self):
         """Chapters 11 to 13 say in how many of the cycles from the first product to the last one none is under way."""
         for kernel in ("11_wgmma", "12_tma", "13_warp_specialization"):
-            events = timeline.load(ROOT / "bench" / "results" / f"h200_timelines.jsonl#{kernel[:2]}")["traceEvents"]
+            events = timeline.load(f"{tools.RESULTS}/{BOOK}/timelines.jsonl#{kernel[:2]}")["traceEvents"]
             (row,) = [e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "Products under way"]
             products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == row)
             first = over = products[0][0]
@@ -206,7 +207,7 @@ class Whole(ScriptTest):
 
     def test_the_boundary_of_a_recording(self):
         """Chapter 15 says how far apart warp 0 starts its QK, in an ordinary iteration, at the boundary and after it."""
-        events = timeline.load(ROOT / "bench" / "results" / "h200_timelines.jsonl#15")["traceEvents"]
+        events = timeline.load(f"{tools.RESULTS}/{BOOK}/timelines.jsonl#15")["traceEvents"]
         rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
         events = [e for e in events if e["ph"] == "X"]
         (wait,) = [e["ts"] for e in events if rows[e["pid"], e["tid"]] == "warp 0" and e["name"].startswith("waits: ")
@@ -328,7 +329,7 @@ class Chapter00(unittest.TestCase):
 
     def test_balance(self):
         """Exercise 1."""
-        _, machine = machine_named("H200")
+        _, machine = machine_named(BOOK)
         tokens = math.ceil(2 * machine["tflops"]["tensor"] / machine["tb_per_s"]["hbm"])
         self.assertIn(f"so it needs {tokens} tokens", CHAPTER)
         needed = machine["tflops"]["tensor"] / machine["tb_per_s"]["l2"]
@@ -374,7 +375,7 @@ class Chapter00(unittest.TestCase):
 
     def test_cycles_of_a_score(self):
         """What "What is not a product" says of exponentials and products."""
-        sm = machine_named("H200")[1]["sm"]
+        sm = machine_named(BOOK)[1]["sm"]
         self.assertEqual(1 / sm["exp2"], 1 / 16)
         self.assertEqual(4 * 128 / sm["wgmma_flops"], 1 / 8)
         self.assertEqual(4 * 64 / sm["wgmma_flops"], 1 / sm["exp2"])

@@ -418,10 +418,10 @@ class Schedules(unittest.TestCase):
         text = " ".join((ROOT / "docs" / "beyond" / "causal.md").read_text(encoding="utf-8").split())
         shares = {tokens: schedules.rules(2**18 // tokens, tokens // schedules.TILE, schedules.section_heads(tokens, 2**18 // tokens))
                   for tokens in (512, 1024, 16384)}
-        (mine,) = schedules.dealt(shares[512][0].order, schedules.SMS, False)[3:4]
+        (mine,) = schedules.dealt(shares[512][0].order, schedules.sms(), False)[3:4]
         self.assertEqual({piece.tiles for piece in mine}, {4})
         self.assertIn(f"So CTA 3 gets the longest tile of a head in every round: {len(mine)} rounds of 4 key tiles", text)
-        mine = schedules.dealt(shares[16384][0].order, schedules.SMS, False)[67]
+        mine = schedules.dealt(shares[16384][0].order, schedules.sms(), False)[67]
         self.assertEqual([piece.tiles - 1 for piece in mine], list(range(67, 128, 4)))
         self.assertEqual(sum(piece.tiles for piece in mine), schedules.busiest(shares[16384][0]))
         pairs = schedules.Rule("", [(0, 9)] * 1024, False)
@@ -444,8 +444,8 @@ class Pieces(unittest.TestCase):
         for problem in ((1, 1, 1, 1), (16, 16, 1, 300), (8, 1, 1, 131072), (800, 200, 1, 4096), (32, 8, 16, 16384), (17, 1, 1, 100)):
             cut = schedules.cut(*problem)
             self.assertLessEqual(cut.pieces, cut.blocks)
-            self.assertGreaterEqual(cut.busiest * schedules.SMS, cut.tiles * cut.blocks)
-            self.assertTrue(cut.pieces == 1 or cut.tiles * cut.pieces <= schedules.SMS, problem)
+            self.assertGreaterEqual(cut.busiest * schedules.sms(), cut.tiles * cut.blocks)
+            self.assertTrue(cut.pieces == 1 or cut.tiles * cut.pieces <= schedules.sms(), problem)
 
     def test_what_the_chapter_says(self):
         text = " ".join((ROOT / "docs" / "beyond" / "split_keys.md").read_text(encoding="utf-8").split())
@@ -455,7 +455,7 @@ class Pieces(unittest.TestCase):
         self.assertIn(f"one query tile is cut into {many.pieces} pieces of seven or eight blocks", text)
         self.assertEqual((many.blocks // many.pieces, many.busiest), (7, 8))
         rounds = schedules.cut(800, 200, 1, 4096)
-        self.assertIn(f"and {2 * schedules.SMS - rounds.tiles} SMs are idle in a second round", text)
+        self.assertIn(f"and {2 * schedules.sms() - rounds.tiles} SMs are idle in a second round", text)
         own, shared = schedules.cut(64, 64, 1, 4096), schedules.cut(64, 4, 1, 4096)
         self.assertIn(f"There are {own.tiles} tiles of {own.blocks} blocks, so 132 / {own.tiles} = {own.pieces} pieces, "
                       f"{own.tiles * own.pieces} CTAs and {own.busiest} blocks each.", text)

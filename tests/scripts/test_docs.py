@@ -9,6 +9,7 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_
                      results)
 
 from fa_tools import sources, tools
+from fa_tools.cards import BOOK, EMULATOR
 from fa_tools.press import sync
 from fa_tools.press.doc_tables import ring_waits
 
@@ -48,13 +49,15 @@ class SyncDocs(ScriptTest):
         self.root = self.checkout()
         (self.root / "kernels" / "01_naive.cu").write_text(KERNEL)
         (self.root / "kernels" / "02_next.cu").write_text(KERNEL.replace("k01", "k02").replace("sum += i", "sum -= i"))
-        folder = self.root / "bench" / "results"
+        folder = self.root / "bench" / "results" / BOOK
+        folder.mkdir()
         (folder / "gpu.json").write_text(json.dumps(cuda_results()))
         (folder / "emulator.json").write_text(json.dumps(emulator_results()))
         launch = {"kernel": "02_online_softmax", "function": "attention_kernel", "metrics": {"cycles": 1234567}}
         shape = {"dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 256, "head_dim": 128}
         (folder / "profile.json").write_text(json.dumps({"profile_version": 1, "gpu": "NVIDIA H200", **shape, "launches": [launch]}))
-        tools.write_set(folder / "solutions.jsonl", {"02_x": emulator_results()})
+        (folder.parent / EMULATOR).mkdir()
+        tools.write_set(folder.parent / EMULATOR / "solutions.jsonl", {"02_x": emulator_results()})
 
     def sync(self, text, *options):
         self.file = self.root / "doc.md"
@@ -75,11 +78,11 @@ class SyncDocs(ScriptTest):
     def test_other_problems_only_when_asked_for(self):
         full = cuda_record("beyond/causal", 600.0)
         causal, grouped = beyond(full, 500.0, mask="causal"), beyond(full, 400.0, mask="causal", kv_heads=8)
-        (self.root / "bench" / "results" / "masks.json").write_text(json.dumps(results(CUDA, [full, causal, grouped])))
+        (self.root / "bench" / "results" / BOOK / "masks.json").write_text(json.dumps(results(CUDA, [full, causal, grouped])))
         self.assertIn("1 and 600<!--= masks beyond/causal @1024 --> and 400<", self.synced(
             "1 and 0<!--= masks beyond/causal @1024 --> and 0<!--= masks causal beyond/causal kv_heads=8 -->\n"))
         self.assertIn("2 records match", self.sync("0<!--= masks beyond/causal causal @1024 -->\n").stderr)
-        block = "<!-- lengths: bench/results/masks.json mask=* -->\n<!-- /lengths -->\n"
+        block = "<!-- lengths: masks mask=* -->\n<!-- /lengths -->\n"
         self.assertIn("not of one problem", self.sync(block).stderr)
 
     def test_code_is_left_alone(self):
@@ -129,13 +132,13 @@ class SyncDocs(ScriptTest):
             "<!-- phases: kernels/01_naive.cu tiles=4 -->\n<!-- /phases -->": "has no ring of full and empty barriers",
             "<!-- phases: kernels/01_naive.cu -->\n<!-- /phases -->": "a kernel's source and tiles=",
             "<!-- table: bench/results/none.json -->\n<!-- /table -->": "cannot be read",
-            "<!-- table: bench/results/gpu.json kernel=17* -->\n<!-- /table -->": "no record",
-            "<!-- table: bench/results/profile.json -->\n<!-- /table -->": "a profile",
-            "<!-- profile: bench/results/emulator.json -->\n<!-- /profile -->": "not a profile",
-            "<!-- profile: bench/results/profile.json metrics=beauty -->\n<!-- /profile -->": "no metric beauty",
-            "<!-- profile: bench/results/profile.json metrics=cycles,xu_percent -->\n<!-- /profile -->": "no xu_percent of 02_online_softmax",
+            "<!-- table: gpu kernel=17* -->\n<!-- /table -->": "no record",
+            "<!-- table: profile -->\n<!-- /table -->": "a profile",
+            "<!-- profile: emulator -->\n<!-- /profile -->": "not a profile",
+            "<!-- profile: profile metrics=beauty -->\n<!-- /profile -->": "no metric beauty",
+            "<!-- profile: profile metrics=cycles,xu_percent -->\n<!-- /profile -->": "no xu_percent of 02_online_softmax",
             "<!-- solutions: 02_none -->\n<!-- /solutions -->": "has no 02_none",
-            "<!-- table: bench/results/gpu.json\n": None,
+            "<!-- table: gpu\n": None,
             "<!-- excerpt: kernels/01_naive.cu -->": "never closed",
             "1<!--= gpu 02 -->": "2 records match instead of one (gpu 02)",
             "1<!--= gpu 17 -->": "'17' of 'gpu 17' is neither a record's name nor a field",
@@ -322,7 +325,7 @@ class ThisCheckout(ScriptTest):
         self.assertGreaterEqual(found, 14)
 
     def test_solutions_fit_the_kernels(self):
-        known, measured = sources.solutions(), tools.read_set(ROOT / "bench" / "results" / "solutions.jsonl")
+        known, measured = sources.solutions(), tools.read_set(tools.RESULTS / EMULATOR / "solutions.jsonl")
         self.assertGreaterEqual(len(known), 62)
         for name, places in known.items():
             with self.subTest(name):

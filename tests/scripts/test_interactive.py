@@ -10,13 +10,14 @@ from html import unescape
 
 from support import ROOT, ScriptTest, main
 
+from fa_tools.cards import EMULATOR
 from fa_tools.press.doc_tables import ring_waits
 from fa_tools.press.figures.drawing import real_constant
 from fa_tools.press.links import slug
-from fa_tools.tools import read_set
+from fa_tools.tools import RESULTS, read_set
 
 DOCUMENT, PAGES = ROOT / "docs" / "interactive.md", ROOT / "build" / "emulator" / "interactive"
-SOLUTIONS = read_set(ROOT / "bench" / "results" / "solutions.jsonl")
+SOLUTIONS = read_set(RESULTS / EMULATOR / "solutions.jsonl")
 # {name: section of the document}, in the order in which its first lines name the pages; {name: anchor}
 START, *TEXTS = DOCUMENT.read_text(encoding="utf-8").split("\n## ")
 SECTIONS = dict(zip(re.findall(r"(\w+)\.html`", START), TEXTS, strict=True))

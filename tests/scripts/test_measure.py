@@ -19,6 +19,7 @@ from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results
 from tool_test import copy_repository
 
 from fa_tools import sources
+from fa_tools.cards import BOOK, card_of, cards, gpu_of
 from fa_tools.laboratory import adopt, measure, release
 from fa_tools.press import sync
 from fa_tools.product import bench
@@ -34,7 +35,7 @@ from fa_tools.tools import read_json
 dtype, head_dim = (next(word for word in sys.argv if word in words) for words in (("fp16", "bf16"), ("64", "128")))
 if dtype == "fp16" and head_dim == "64":
     sys.exit(1)
-data = read_json("{root}/bench/results/h200_ladder.jsonl#" + dtype + "_d" + head_dim)
+data = read_json("{root}/bench/results/{card}/ladder.jsonl#" + dtype + "_d" + head_dim)
 data["records"] = [dict(r, source=todays_source(r), clock_mhz=1500) for r in data["records"] if r["kernel"] in sys.argv]
 for record in data["records"]:
     record.pop("run", None)
@@ -44,31 +45,27 @@ json.dump(data, open(sys.argv[sys.argv.index("--json") + 1], "w"))
 """
 
 
-def on_gpu(file):
-    data = read_json(file)
-    return data.get("machine", {}).get("backend") != "emulator"
-
-
 class Manifest(ScriptTest):
     def test_every_result_of_a_gpu_is_in_one_entry(self):
-        kept = [Path(file).relative_to(RESULTS).as_posix() for file in results_files() if on_gpu(file)]
         named = [file for entry in measure.manifest() for file in measure.files_of(entry)]
-        for file in kept:
-            self.assertEqual(len([name for name in named if fnmatch.fnmatchcase(file, name)]), 1, file)
-        for name in named:
-            self.assertTrue(fnmatch.filter(kept, name), f"{name} is in the manifest, but not in bench/results")
+        for card in cards():
+            kept = [Path(file).relative_to(RESULTS / card).as_posix() for file in results_files(f"{card}/*")]
+            for file in kept:
+                self.assertEqual(len([name for name in named if fnmatch.fnmatchcase(file, name)]), 1, file)
+                self.assertEqual(card_of(gpu_of(read_json(f"{RESULTS}/{card}/{file}"))), card, file)
+        self.assertEqual(measure.incomplete(BOOK), [])
 
     def test_commands_measure_the_same_again(self):
         """The settings and problems of a command are those of its file; so are the kernels and libraries."""
         (self.folder / "part").mkdir()
-        for entry in measure.manifest():
+        for card, entry in [(card, entry) for card in cards() for entry in measure.manifest()]:
             for step in measure.steps_of(entry, lambda file, entry=entry: entry.kernels, self.folder, self.folder / "cuda"):
                 command = step.commands[0][-1]
                 is_bench = "bench" in command[:2]
                 if not is_bench and entry.name != "ladder":
                     continue
-                with self.subTest(step.name):
-                    file = read_json(f"{RESULTS}/{step.file}")
+                with self.subTest(f"{card} {step.name}"):
+                    file = read_json(f"{RESULTS}/{card}/{step.file}")
                     ran = [record for record in file["records"] if passed(record)]
                     if not is_bench:
                         self.assertEqual(command[1 + len(entry.kernels):-1], file["command"][1:-1])
@@ -128,7 +125,7 @@ class Measure(ScriptTest):
     def run_fakes(self, *arguments):
         (self.folder / "cuda" / "bin").mkdir(parents=True, exist_ok=True)
         program = self.folder / "cuda" / "bin" / "attention"
-        program.write_text(PROGRAM.format(python=sys.executable, root=ROOT), encoding="utf-8")
+        program.write_text(PROGRAM.format(python=sys.executable, root=ROOT, card=BOOK), encoding="utf-8")
         program.chmod(0o755)
         return self.measure("--build", str(self.folder / "cuda"), "--output", str(self.folder / "measured"), "05", *arguments)
 
@@ -137,14 +134,14 @@ class Measure(ScriptTest):
         self.assertEqual(code, 1, text)  # fp16 of head_dim 64 fails, and the rest goes on
         self.assertIn("bin/fa_tests is not built", text)
         self.assertIn("ladder fp16_d64: ended with 1", text)
-        measured = self.folder / "measured"
-        self.assertEqual(sorted(path.name for path in measured.iterdir()), ["h200_ladder.jsonl", "log.txt", "machine.txt"])
-        self.assertEqual([*read_set(measured / "h200_ladder.jsonl")], ["bf16_d64", "fp16_d128"])
+        measured = self.folder / "measured" / BOOK
+        self.assertEqual(sorted(path.name for path in measured.iterdir()), ["ladder.jsonl", "log.txt", "machine.txt"])
+        self.assertEqual([*read_set(measured / "ladder.jsonl")], ["bf16_d64", "fp16_d128"])
         self.assertIn("Left, about 93 s: ladder bf16_d64, ", self.run_fakes("--only", "ladder", "--limit", "1")[1])
 
         results = self.folder / "results"
         shutil.copytree(RESULTS, results)
-        d64, d128 = "h200_ladder.jsonl#bf16_d64", "h200_ladder.jsonl#fp16_d128"
+        d64, d128 = "ladder.jsonl#bf16_d64", "ladder.jsonl#fp16_d128"
         other = read_json(f"{measured}/{d64}")
         other["machine"]["driver"] = "999.1"
         other["records"][0]["source"] = "0" * 12
@@ -154,9 +151,9 @@ class Measure(ScriptTest):
         with mock.patch.object(measure, "RESULTS", results):
             refused = []
             self.assertEqual(len(measure.merge(self.folder / "measured.tar", refused.append)), 1)
-            self.assertIn(f"{d64} has another machine (driver 580, now 999)", " ".join(refused))
-        self.assertEqual(read_json(f"{results}/{d128}")["notes"][-1], "run 2026-12-01T10:00:00Z: driver 580.1")
-        before, after = (read_json(f"{folder}/{d128}")["records"] for folder in (RESULTS, results))
+            self.assertIn(f"{BOOK}/{d64} has another machine (driver 580, now 999)", " ".join(refused))
+        self.assertEqual(read_json(f"{results}/{BOOK}/{d128}")["notes"][-1], "run 2026-12-01T10:00:00Z: driver 580.1")
+        before, after = (read_json(f"{folder}/{BOOK}/{d128}")["records"] for folder in (RESULTS, results))
         self.assertEqual([r["kernel"] for r in before], [r["kernel"] for r in after])
         for old, new in zip(before, after):
             again = old["kernel"][:2] in ("04", "05")
@@ -180,15 +177,15 @@ class Measure(ScriptTest):
                 self.assertIn("libfa_bench.so beyond/causal --peers fa2 --mask causal --seq-len 1024 --json", self.commands(*arguments))
             self.assertIn("Nothing is to be measured", self.commands("split_keys"))
             with mock.patch.object(measure, "RESULTS", results):
-                self.assertEqual(measure.merge(self.folder / "measured", self.fail), [str(results / "own.jsonl")])
-            self.assertEqual(read_set(results / "own.jsonl")["d128"]["records"], [record])
+                self.assertEqual(measure.merge(self.folder / "measured", self.fail), [str(results / BOOK / "own.jsonl")])
+            self.assertEqual(read_set(results / BOOK / "own.jsonl")["d128"]["records"], [record])
             for source, said in ((record["source"], "Nothing"), ("0" * 12, "beyond/causal --peers")):
-                there = [(f"{RESULTS}/own.jsonl#d128", each) for each in ({**record, "source": source}, gone)]
+                there = [(f"{RESULTS}/{BOOK}/own.jsonl#d128", each) for each in ({**record, "source": source}, gone)]
                 with mock.patch.object(measure, "kept_records", lambda there=there: there[:1]):
                     measure.records_by_file.cache_clear()
                     self.assertIn(said, self.commands())
             with mock.patch.object(release, "kept_records", lambda: there):
-                said = "bench/results/own.jsonl has kernels that "
+                said = f"bench/results/{BOOK}/own.jsonl has kernels that "
                 self.assertEqual([s for s in release.obstacles() if said in s],
                                  [f"{said}are not there any more: beyond/gone", f"{said}have changed since: beyond/causal"])
         measure.records_by_file.cache_clear()
@@ -201,8 +198,8 @@ class Measure(ScriptTest):
                 self.assertEqual(measure.missing_peer.__wrapped__(("fa3",)), sentence)
 
     def test_what_is_refused(self):
-        name = "h200_bf16_d128.json"
-        old, new = read_json(RESULTS / name), read_json(RESULTS / name)
+        name, card = "bf16_d128.json", RESULTS / BOOK
+        old, new = read_json(card / name), read_json(card / name)
         new["records"] = [r for r in new["records"] if r["kernel"] in ("15_persistent", "peer/fa3")]
         new["records"][0]["ratio"].pop("peer/cudnn")
         for record in new["records"]:
@@ -211,19 +208,19 @@ class Measure(ScriptTest):
         for record in new["records"]:
             record.update({"source": "0" * 12} if "source" in record else {})
         self.assertEqual(measure.merged(old, new, name), (None, [f"{name}: 15_persistent is of another source than today's"]))
-        profile = read_json(RESULTS / "h200_profile.json")
+        profile = read_json(card / "profile.json")
         again = [{**launch, "metrics": {}} for launch in profile["launches"] if launch["kernel"] == "01_naive"]
         again = {**profile, "launches": again}
-        launches = measure.merged(profile, again, "h200_profile.json")[0]["launches"]
+        launches = measure.merged(profile, again, "profile.json")[0]["launches"]
         self.assertEqual([not launch["metrics"] for launch in launches], [True] * 3 + [False] * (len(launches) - 3))
-        name = "h200_ladder.jsonl#bf16_d64"
-        ladder = read_json(f"{RESULTS}/{name}")
+        name = "ladder.jsonl#bf16_d64"
+        ladder = read_json(f"{card}/{name}")
         adopted = {**ladder, "records": [{**r, "kernel": "16_max_free.next"} for r in ladder["records"] if r["kernel"] == "16_max_free"]}
         # What was measured in kernels/next is kept once it is in its place.
         self.assertEqual(measure.merged(ladder, adopted, name, adopt=True)[0]["records"], ladder["records"])
         self.assertIn("16_max_free.next is of another source than", measure.merged(ladder, adopted, name)[1][0])
-        timeline = read_set(RESULTS / "h200_timelines.jsonl")["16"]
-        self.assertEqual(measure.merged(timeline, timeline, "h200_timelines.jsonl#16"), (timeline, []))
+        timeline = read_set(card / "timelines.jsonl")["16"]
+        self.assertEqual(measure.merged(timeline, timeline, "timelines.jsonl#16"), (timeline, []))
 
 
 # ---- scripts/fa adopt -----------------------------------------------------------------------------------------------------
@@ -336,10 +333,10 @@ class RealChange(InACopy):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertEqual([line.partition(": ")[2][:35] for line in left], ["the solution 05_no_padding does not"])
         differs = self.run_script("git", "-C", root, "diff", "--name-only").stdout.split()
-        expected = ("kernels/05_mma_split_kv.cu", "kernels/15_persistent.cu", "bench/results/emulator_", "bench/results/solutions.jsonl",
+        expected = ("kernels/05_mma_split_kv.cu", "kernels/15_persistent.cu", "bench/results/emulator/",
                     "docs/")
         self.assertEqual([name for name in differs if not name.startswith(expected)], [])
-        counts = read_json(f"{root}/bench/results/emulator_counts.jsonl#d128_n256")
+        counts = read_json(f"{root}/bench/results/emulator/counts.jsonl#d128_n256")
         at = {r["kernel"][:2]: r["counters"] for r in counts["records"]}
         self.assertGreater(at["05"]["shared_wavefronts"], at["05"]["shared_wavefronts_ideal"], "without padding rows collide")
 

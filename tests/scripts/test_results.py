@@ -12,12 +12,13 @@ from unittest import mock
 
 from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, statement_results
 
+from fa_tools.cards import BOOK, EMULATOR, card_of, cards, file_named, gpu_of
 from fa_tools.laboratory import reproduce
-from fa_tools.tools import Refused, lines_of, new_results_file, read_json, read_set, write_set
+from fa_tools.tools import RESULTS, Refused, lines_of, new_results_file, read_json, read_set, write_set
 
 VALIDATE = SCRIPTS / "fa", "validate"
 REPRODUCE = SCRIPTS / "fa", "reproduce"
-REPRODUCED = f"{ROOT}/bench/results/h200_protocols.jsonl"
+REPRODUCED = RESULTS / BOOK / "protocols.jsonl"
 
 
 def changed(data, path, value):
@@ -146,14 +147,14 @@ class Committed(ScriptTest):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json*"), recursive=True))
         # Figures of the profiler (scripts/fa profile), rates of instructions, matrix products and experiments
         # (scripts/fa_tools/press/doc_tables.py) and recorded timelines (--trace) have forms of their own.
-        own = ("_profile", "_rates", "_gemm", "_experiments", "_timelines")
+        own = ("profile", "rates", "gemm", "experiments", "timelines")
         files = [name for name in files if not any(part in Path(name).name for part in own)]
         self.assertTrue(files)
         self.run_script(VALIDATE, *files, code=0)
 
     def test_one_record_a_line(self):
         """The form in which programs and scripts write what is kept; C++ has written some of these files, Python others."""
-        for path in sorted((ROOT / "bench" / "results").glob("*.json")):
+        for path in sorted(RESULTS.glob("*/*.json")):
             with self.subTest(path.name):
                 self.assertEqual(path.read_text(encoding="utf-8"), lines_of(read_json(path)))
 
@@ -186,10 +187,9 @@ class Committed(ScriptTest):
         def counted(data):
             return {tuple(record["counters"]) for record in data["records"] if "counters" in record}
 
-        results = ROOT / "bench" / "results"
-        names = counted(read_json(f"{results}/emulator_counts.jsonl#d128_n256"))
+        names = counted(read_json(f"{RESULTS}/{EMULATOR}/counts.jsonl#d128_n256"))
         self.assertEqual(len(names), 1)
-        for name, data in read_set(results / "solutions.jsonl").items():
+        for name, data in read_set(RESULTS / EMULATOR / "solutions.jsonl").items():
             with self.subTest(name):
                 self.assertLessEqual(counted(data), names)
 

@@ -10,9 +10,10 @@ from unittest import mock
 from support import ROOT, ScriptTest, main
 
 from fa_tools import sources
+from fa_tools.cards import BOOK
 from fa_tools.press import chart
 from fa_tools.press.charts.look import LIGHT
-from fa_tools.records import Shape, kept_records
+from fa_tools.records import Shape, kept_records, with_solution
 from fa_tools.sources import SOLUTION
 from fa_tools.tools import read_json, repository_files
 
@@ -32,7 +33,7 @@ class Copy(ScriptTest):
     def setUp(self):
         super().setUp()
         for part in self.parts:
-            shutil.copytree(ROOT / part, self.folder / part, ignore=shutil.ignore_patterns("emulator", "next", "*.cpp", "__pycache__"))
+            shutil.copytree(ROOT / part, self.folder / part, ignore=shutil.ignore_patterns(*["emulator"] * (part == "common"), "next", "*.cpp", "__pycache__"))
 
     def change(self, file, *changes):
         path = self.folder / file
@@ -100,12 +101,13 @@ def as_if_measured_today(folder):
         found = {key: renewed(each, name) for key, each in value.items()}
         return {**found, "source": sources.source_of(name or found["kernel"])} if {"source", "kernel"} <= found.keys() else found
 
-    for file in (folder / "bench" / "results").glob("*.json*"):
+    for file in (folder / "bench" / "results").glob("*/*.json*"):
         if file.suffix == ".json":
             file.write_text(json.dumps(renewed(read_json(file))), encoding="utf-8")
             continue
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        names = [line["name"].removesuffix("-cuda") if file.name == "solutions.jsonl" else None for line in lines]
+        of_solutions = with_solution(f"{file}#x", {"records": [{}]})["records"][0]
+        names = [line["name"] if of_solutions else None for line in lines]
         file.write_text("".join(json.dumps(renewed(*each)) + "\n" for each in zip(lines, names)), encoding="utf-8")
 
 
@@ -125,9 +127,9 @@ class Stale(Copy):
             (self.folder / "docs" / path.name).write_text(solutions, encoding="utf-8")
         shutil.copytree(ROOT / "docs" / "solutions", self.folder / "docs" / "solutions")
         (self.folder / "docs" / "page.md").write_text(
-            self.TEXT + "\n<!-- lengths: bench/results/h200_bf16_d128.json kernel=0[45]_* -->\n<!-- /lengths -->\n\n"
-            "<!-- profile: bench/results/h200_profile.json kernel=05_* metrics=cycles -->\n<!-- /profile -->\n\n"
-            "<!-- table: bench/results/h200_ladder.jsonl#bf16_d64 kernel=05_* seq_len=512 columns=kernel,seq_len,registers -->\n<!-- /table -->\n\n"
+            self.TEXT + "\n<!-- lengths: bf16_d128 kernel=0[45]_* -->\n<!-- /lengths -->\n\n"
+            "<!-- profile: profile kernel=05_* metrics=cycles -->\n<!-- /profile -->\n\n"
+            "<!-- table: ladder/bf16_d64 kernel=05_* seq_len=512 columns=kernel,seq_len,registers -->\n<!-- /table -->\n\n"
             "<!-- grid: bf16_d128 -->\n| | N = 512<!--= @512 --> |\n|-|-:|\n| `05`<!--= 05 --> | 0.0 |\n<!-- /grid -->\n\n"
             "<!-- agreement: seq_len=2048 reasons=no -->\n<!-- /agreement -->\n", encoding="utf-8")
 
@@ -180,9 +182,9 @@ class Stale(Copy):
         (self.folder / "kernels" / "next").mkdir()
         (self.folder / "kernels" / "next" / "07_cp_async.cu").write_text("")
         said = self.fa("release", "--check", code=(1,))
-        self.assertIn("bench/results/h200_bf16_d128.json has kernels that have changed since: 05_mma_split_kv\n", said)
-        self.assertIn("bench/results/h200_profile.json has kernels", said)
-        self.assertIn("bench/results/solutions.jsonl has kernels that have changed since: 05_mma_split_kv, 05_no_padding, 05_plain_loads, "
+        self.assertIn(f"bench/results/{BOOK}/bf16_d128.json has kernels that have changed since: 05_mma_split_kv\n", said)
+        self.assertIn(f"bench/results/{BOOK}/profile.json has kernels", said)
+        self.assertIn("bench/results/emulator/solutions.jsonl has kernels that have changed since: 05_mma_split_kv, 05_no_padding, 05_plain_loads, "
                       "05_transposed_maximum\n", said)
         self.assertIn("kernels/next/07_cp_async.cu has not replaced", said)
         self.assertNotIn("04_wmma", said)
@@ -190,7 +192,7 @@ class Stale(Copy):
 class Charts(unittest.TestCase):
     def test_pale_kernels(self):
         """Only what the kernel has is marked, and a line below the title says what that means."""
-        (group,) = chart.group_files([ROOT / "bench/results/h200_bf16_d128.json", ROOT / "bench/results/h200_bf16_d128.json"])
+        (group,) = chart.group_files([ROOT / f"bench/results/{BOOK}/bf16_d128.json"] * 2)
         measured = {name: record["source"] for (name, *_), record in group.records.items() if "source" in record}
         with mock.patch("fa_tools.records.source_of", {**measured, "10_instruction_tuning": "0"}.get):
             marked = dict(chart.specs_of(group, dict.fromkeys(Shape._fields)))

@@ -18,6 +18,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
+from fa_tools.cards import EMULATOR
 from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
 from fa_tools.records import short_name
@@ -76,7 +77,7 @@ def records(data):
 
 def committed_counts():
     """(file of results, its contents) of all counters of the emulator that are kept."""
-    path = RESULTS / "emulator_counts.jsonl"
+    path = RESULTS / EMULATOR / "counts.jsonl"
     return [(f"{path}#{name}", data) for name, data in read_set(path).items()]
 
 
@@ -342,6 +343,9 @@ def main(argv=None):
     if args.measured:
         files = measure.merge(args.measured, say=lambda sentence: work.todo("not merged", sentence))
         print(*(f"updated {name}" for name in files), sep="\n")
+        for card in sorted({Path(name).parent.name for name in files}):
+            if lacking := measure.incomplete(card):
+                work.todo(f"bench/results/{card}", f"lacks {', '.join(lacking)}; scripts/fa measure --dry-run --machine {card} says how")
         adopt(list(known.values()), ["documents"], work)
     else:
         kernels = [known[number] for number in args.kernels] or [kernel for kernel in known.values() if has_changed(kernel)]

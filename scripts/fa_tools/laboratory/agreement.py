@@ -6,6 +6,7 @@ code is 1. `scripts/fa measure --only profiles --whole` makes new profiles."""
 
 import textwrap
 
+from fa_tools.cards import BOOK, EMULATOR, card_named
 from fa_tools.laboratory import profile as profiler
 from fa_tools.product import limits
 from fa_tools.product.limits import RESOURCES
@@ -14,6 +15,7 @@ from fa_tools.tools import Parser, Refused, read_json, read_named, relative, res
 
 EXAMPLE = """examples:
   scripts/fa agree                                              committed profiles against committed counts
+  scripts/fa agree --machine H100                               those of another GPU that has results
   scripts/fa agree --from profile.json --counters results/mine.json
 
 Exit code: 0 every difference is explained, 1 one is not, 2 bad arguments or file."""
@@ -198,13 +200,13 @@ def reasons(entries):
     return [(kernels, list(quantities), reason) for (reason, quantities), kernels in together.items()]
 
 
-def comparison(profiles=None, counters=None):
-    """What the emulator counted beside what the profiler did, in these files or the committed: an entry for each profile."""
+def comparison(profiles=None, counters=None, card=BOOK):
+    """What the emulator counted beside what the profiler did, in these files or the card's committed: an entry for each profile."""
     # Of head_dim 64 also 256 tokens themselves: kernel 15's tiles of 192 queries do not divide them, so that they cannot be
     # had from other lengths.
-    counted = [read_named(path, load) for path in counters or results_files("emulator_counts.jsonl")]
+    counted = [read_named(path, load) for path in counters or results_files(f"{EMULATOR}/counts.jsonl")]
     parts = []
-    for file in profiles or results_files("h200_profile*"):
+    for file in profiles or results_files(f"{card}/profile*"):
         data = read_named(file, profiler.read_profile)
         kernels = limits.kernels_of(counted, data["head_dim"])
         changed = {launch["kernel"] for launch in data["launches"] if is_stale(launch)}
@@ -324,10 +326,11 @@ def main(argv=None):
     add = parser.add_argument
     add("--from", dest="sources", nargs="+", metavar="PROFILE",
         help="files of scripts/fa profile (default: the committed)")
+    add("--machine", default=BOOK, metavar="NAME", help=f"whose committed profiles (default: {BOOK.upper()})")
     add("--counters", nargs="+", metavar="RESULTS",
         help="results of the emulator's checked build (default: the committed)")
     args = parser.parse_args(argv)
-    parts = comparison(args.sources, args.counters)
+    parts = comparison(args.sources, args.counters, card_named(args.machine))
     for i, part in enumerate(parts):
         print("\n" * (i > 0) + "\n".join([*show(part), *show_limiters(part)]))
     for sentence in waiting(kernel for part in parts for kernel in part.get("changed", [])):

@@ -3,9 +3,10 @@
 bench/measurements.toml says which measurements there are. Without kernels those are measured that have changed since
 (stale), each beside its left neighbour in the ladder and the libraries whose ratio is published. The programs are those
 of the preset cuda. Checks come first; what was measured is written after every measurement, and one that fails does not
-stop the next. The folder then has a file for each of bench/results that is concerned, a log, and facts of the machine.
+stop the next. The GPU's folder, such as results/measured/h100, then has a file for each of bench/results/h100 that is concerned, a
+log, and facts of the machine. Of a GPU that has no results yet everything is to be measured.
 
-`scripts/fa adopt --from` brings such a folder, or a tar of it, into bench/results, without a GPU."""
+`scripts/fa adopt --from` brings such folders, or a tar of them, into bench/results, without a GPU."""
 
 import contextlib
 import fnmatch
@@ -22,6 +23,7 @@ from collections import namedtuple
 from functools import lru_cache
 from pathlib import Path
 
+from fa_tools.cards import BOOK, card_of, gpu_of, has_file
 from fa_tools.laboratory.validate import check_sense
 from fa_tools.records import check, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
@@ -32,6 +34,7 @@ EXAMPLE = """examples:
   scripts/fa measure --list                   the measurements, and which kernels are stale in each
   scripts/fa measure --dry-run 05 15          the commands for two kernels, in order, each with its seconds
   scripts/fa measure                          on a GPU: what is stale; the files go to results/measured
+  scripts/fa measure --dry-run --machine H100 what an H100 still lacks, without one
   scripts/fa measure 16.next --only peers     a kernel of kernels/next beside the one that it may replace
   scripts/fa measure --only ladder --whole    all kernels, as after a change of the machine
 
@@ -90,7 +93,7 @@ def is_single(entry):
 
 
 def files_of(entry):
-    """Names within bench/results; some with * in them."""
+    """Names within a card's folder of bench/results; some with * in them."""
     if entry.file is None:
         return []
     of = entry.kernels if "{number}" in entry.file else [""]
@@ -99,30 +102,60 @@ def files_of(entry):
 
 @lru_cache(maxsize=None)
 def records_by_file():
-    """{file within bench/results: {number: its records}}"""
+    """{card/file within bench/results: {number: its records}}"""
     found = {}
     for file, record in kept_records():
         found.setdefault(str(Path(file).relative_to(RESULTS)), {}).setdefault(replaced(short_name(record["kernel"])), []).append(record)
     return found
 
 
-def stale_in(file, candidates):
-    """Those of these numbers whose records in the file are stale, or are not there."""
+def records_in(card, file):
+    """{number: its records} in this file of the card."""
     found = {}
     for name, by_number in records_by_file().items():
-        if fnmatch.fnmatchcase(name, file):
+        if fnmatch.fnmatchcase(name, f"{card}/{file}"):
             for number, records in by_number.items():
                 found.setdefault(number, []).extend(records)
-    return [n for n in candidates if not found.get(n) or any(map(is_stale, found[n]))]
+    return found
 
 
-def stale_of(entries):
-    """{(entry's name, file): stale numbers}. A check has those of all the others."""
-    stale = {(entry.name, file): stale_in(file, [n for n in entry.kernels if "{number}" not in entry.file or f"#{n}" in file])
-             for entry in entries if not entry.kept for file in files_of(entry)}
+def candidates(entry, file):
+    """The numbers of the kernels that an entry measures for this file of it."""
+    return [n for n in entry.kernels if "{number}" not in entry.file or f"#{n}" in file]
+
+
+def stale_of(entries, card):
+    """{(entry's name, file): numbers whose records of this card are stale, or are not there}. A check has those of all the others."""
+    stale = {}
+    for entry in entries:
+        for file in files_of(entry) if not entry.kept else ():
+            found = records_in(card, file)
+            stale[entry.name, file] = [n for n in candidates(entry, file) if not found.get(n) or any(map(is_stale, found[n]))]
     union = {n for some in stale.values() for n in some}
     return stale | {(entry.name, file): [n for n in entry.kernels if n in union]
                     for entry in entries for file in files_of(entry) or [None] if (entry.name, file) not in stale}
+
+
+def lacks(entry, card, file):
+    """Whether this file of an entry, or a kernel in it, was never measured on the card."""
+    if not entry.kernels:
+        return not has_file(card, file)
+    found = records_in(card, file)
+    return any(n not in found for n in candidates(entry, file))
+
+
+def incomplete(card):
+    """The names of measurements that a card's set still lacks."""
+    return [entry.name for entry in manifest() if not entry.kept and any(lacks(entry, card, file) for file in files_of(entry))]
+
+
+def present():
+    """The card of the GPU present, or None."""
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+        if done.returncode == 0 and done.stdout.strip():
+            return card_of(done.stdout.strip().split("\n")[0])
+    return None
 
 
 # --- Commands --------------------------------------------------------------------------------------------------
@@ -240,7 +273,7 @@ def measure_step(step, folder, log):
         if (part / "found.json").exists():
             found[name] = read_json(part / "found.json")
         for name_in_set, data in found.items():
-            said += put(folder, f"{file}{'#' * bool(name_in_set)}{name_in_set}", data)
+            said += put(folder.parent / card_of(gpu_of(data)), f"{file}{'#' * bool(name_in_set)}{name_in_set}", data)
         if code:
             said.append(f"ended with {code}, see {relative(log.name)}")
         elif file and not found:
@@ -255,6 +288,7 @@ def put(folder, file, data, adopt=False):
     """Merges data into a file of the folder. Returns sentences on what was refused."""
     path = f"{folder}/{file}"
     there = Path(path.partition("#")[0])
+    there.parent.mkdir(parents=True, exist_ok=True)
     try:
         old = read_json(path) if there.exists() and (".jsonl#" not in file or file.partition("#")[2] in read_set(there)) else None
         new, refused = merged(old, data, file, adopt)
@@ -301,7 +335,7 @@ def measure(steps, folder, build, limit, log):
             print(f"\n{title}:\n" + "\n".join(f"  {text}" for text in sentences))
     if left:
         print(f"\nLeft, about {sum(step.seconds for step in left)} s: {', '.join(step.name for step in left)}")
-    print(f"\n{relative(folder)} has what was measured; in a checkout: scripts/fa adopt --from {folder.name}")
+    print(f"\n{relative(folder)} has what was measured; in a checkout: scripts/fa adopt --from {relative(folder)}")
     return 1 if any(code == 1 or not code for code, _ in failed) else 3 if failed else 0
 
 
@@ -394,25 +428,37 @@ def merged(old, new, file, adopt=False):
 
 
 def merge(folder, say=lambda sentence: print(f"not merged: {sentence}", file=sys.stderr)):
-    """Brings what was measured, a folder or a tar of one, into bench/results. Returns the files that changed."""
+    """Brings what was measured, folders of cards or a tar of them, into bench/results: each file to the card of the GPU that it is of,
+    whose folder may be new. Returns the files that changed."""
     folder, named = Path(folder), {file.partition("#")[0] for entry in manifest() for file in files_of(entry)}
     with tempfile.TemporaryDirectory() as unpacked:
         if not folder.is_dir():
             try:
                 with tarfile.open(folder) as tar:
-                    for member in filter(tarfile.TarInfo.isfile, tar):
-                        (Path(unpacked) / Path(member.name).name).write_bytes(tar.extractfile(member).read())
+                    for i, member in enumerate(filter(tarfile.TarInfo.isfile, tar)):  # two cards have files of the same name
+                        path = Path(unpacked) / str(i) / Path(member.name).name
+                        path.parent.mkdir()
+                        path.write_bytes(tar.extractfile(member).read())
             except (OSError, tarfile.TarError) as problem:
                 raise Refused(f"{folder} is neither a folder nor a tar ({str(problem).lower()})") from None
             folder = Path(unpacked)
-        before = {path.name: path.read_bytes() for path in RESULTS.iterdir() if path.is_file()}
-        for path in sorted(folder.iterdir()):
+        before = contents(RESULTS)
+        for path in sorted(folder.rglob("*.json*")):
             if path.name not in named:
+                say(f"{path.name} is the file of no measurement")
                 continue
             for name, data in read_set(path).items() if path.suffix == ".jsonl" else [("", read_json(path))]:
-                for sentence in put(RESULTS, f"{path.name}{'#' * bool(name)}{name.replace('.next', '')}", data, adopt=True):
-                    say(sentence)
-    return [relative(path) for path in sorted(RESULTS.iterdir()) if path.is_file() and path.read_bytes() != before.get(path.name)]
+                gpu = gpu_of(data)
+                if gpu is None:
+                    say(f"{path.name}{'#' * bool(name)}{name} is of no GPU")
+                    continue
+                for sentence in put(RESULTS / card_of(gpu), f"{path.name}{'#' * bool(name)}{name.replace('.next', '')}", data, adopt=True):
+                    say(f"{card_of(gpu)}/{sentence}")
+    return [relative(path) for path, content in contents(RESULTS).items() if content != before.get(path)]
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in sorted(folder.glob("*/*.json*"))}
 
 
 # --- Command line ----------------------------------------------------------------------------------------------
@@ -423,18 +469,20 @@ def ranges(some):
     return " ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in neighbours(some))
 
 
-def show_list(entries, stale):
-    print(f"{'name':<22}{'group':<11}{'kernels':<18}{'stale':<29}{'seconds':>8}")
+def show_list(entries, stale, card):
+    print(f"{'name':<22}{'group':<11}{'kernels':<18}{f'stale on {card.upper()}':<29}{'seconds':>8}")
     for entry in entries:
         line = f"{entry.name:<22}{entry.group:<11}"
-        some = sorted({n for file in files_of(entry) or [None] for n in stale[entry.name, file]})
+        some = ranges(sorted({n for file in files_of(entry) or [None] for n in stale[entry.name, file]}))
+        if not entry.kernels and not entry.kept and any(lacks(entry, card, file) for file in files_of(entry)):
+            some = "not measured yet"
         line += f"kept: {entry.kept}" if entry.kept else \
-            f"{ranges(entry.kernels):<18}{ranges(some)[:28]:<29}{entry.seconds * len(entry.each):>8}"
+            f"{ranges(entry.kernels):<18}{some[:28]:<29}{entry.seconds * len(entry.each):>8}"
         print(line if len(line) <= WIDTH else line[:WIDTH - 4] + " ...")
 
 
-def chosen_steps(args, entries):
-    """What is to be run, in order."""
+def chosen_steps(args, entries, card):
+    """What is to be run on this card, in order."""
     asked = [n for word in args.kernels for n, name in known().items() if word in (n, name)]
     if len(asked) < len(args.kernels):
         unknown = next(word for word in args.kernels if word not in {*known(), *known().values()})
@@ -443,11 +491,15 @@ def chosen_steps(args, entries):
     for word in only:
         if word not in {part for entry in entries for part in (entry.name, entry.group)}:
             fail(f"there is no measurement {word}; scripts/fa measure --list shows them")
-    stale, steps = {} if asked or args.whole else stale_of(entries), []
+    stale, steps = {} if asked or args.whole else stale_of(entries, card), []
     for entry in entries:
         named = entry.name in only or entry.group in only
-        if not entry.kept and (named or entry.kernels and not only):
-            steps += steps_of(entry, lambda file: asked or (entry.kernels if args.whole else stale[entry.name, file]), args.output, args.build)
+        if entry.kept or only and not named:
+            continue
+        found = list(steps_of(entry, lambda file: asked or (entry.kernels if args.whole else stale[entry.name, file]), args.output / card,
+                              args.build))
+        # What is of no kernel is measured where it is named, and once on a GPU that has nothing of it.
+        steps += [step for step in found if named or entry.kernels or not asked and lacks(entry, card, step.file)]
     return steps
 
 
@@ -461,18 +513,22 @@ def main(argv=None):
     add("--limit", type=float, metavar="SECONDS", help="begin nothing that would not end by then, and say what is left")
     add("--list", action="store_true", help="print the measurements, and measure nothing")
     add("--dry-run", action="store_true", help="print the commands, and run nothing")
-    add("-o", "--output", type=Path, default=ROOT / "results/measured", metavar="DIR", help="where to write (default results/measured)")
+    add("--machine", metavar="NAME", help=f"with --list or --dry-run: whose results (default: of the GPU present, else {BOOK.upper()})")
+    add("-o", "--output", type=Path, default=ROOT / "results/measured", metavar="DIR",
+        help="where to write a folder for the GPU (default results/measured)")
     parser.earlier("--to", "output", type=Path)
     add("--build", type=Path, default=ROOT / "build" / "cuda", metavar="FOLDER", help="of the preset cuda (default build/cuda)")
     args = parser.parse_args(argv)
     if len([which for which in (args.kernels, args.stale, args.whole) if which]) > 1:
         fail("name kernels, or give one of --stale and --whole")
-    entries = manifest()
+    if args.machine and not (args.list or args.dry_run):
+        fail("--machine goes with --list or --dry-run: what is measured is the GPU present")
+    entries, card = manifest(), card_of(args.machine) if args.machine else present() or BOOK
     if args.list:
-        show_list(entries, stale_of(entries))
+        show_list(entries, stale_of(entries, card), card)
         return 0
     args.output, args.build = args.output.resolve(), args.build.resolve()
-    steps = chosen_steps(args, entries)
+    steps = chosen_steps(args, entries, card)
     if not steps:
         print("Nothing is to be measured.")
         return 0
@@ -484,7 +540,8 @@ def main(argv=None):
         return 0
     if not (args.build / "bin" / "attention").exists():
         fail(f"{relative(args.build)}/bin/attention is not built: cmake --preset cuda && cmake --build --preset cuda", 4)
-    args.output.mkdir(parents=True, exist_ok=True)
-    write_machine(args.output)
-    with (args.output / "log.txt").open("a", encoding="utf-8") as log:
-        return measure(steps, args.output, args.build, args.limit, log)
+    folder = args.output / card
+    folder.mkdir(parents=True, exist_ok=True)
+    write_machine(folder)
+    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+        return measure(steps, folder, args.build, args.limit, log)

@@ -18,16 +18,17 @@ import textwrap
 import time
 from pathlib import Path
 
+from fa_tools.cards import BOOK
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import amount, short_name
 from fa_tools.sources import kernel_names
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, named, read_json, write_json
 
-EXAMPLE = """examples:
+EXAMPLE = f"""examples:
   scripts/fa profile 10                         one kernel, each figure with what it tells
   scripts/fa profile 08 --seq-len 4096 --dtype fp16 --json swizzle.json
-  scripts/fa profile 08 --from bench/results/h200_profile.json           without a GPU
-  scripts/fa profile all --json bench/results/h200_profile.json
+  scripts/fa profile 08 --from bench/results/{BOOK}/profile.json           without a GPU
+  scripts/fa profile all --json bench/results/{BOOK}/profile.json
   scripts/fa profile peer/fa3                   a library, called by PyTorch (PYTHON names the Python)
 
 Exit code: 0 done, 2 bad arguments or file, 3 no GPU, or ncu failed, 4 set-up or build failed."""
@@ -343,7 +344,7 @@ FIGURES = [
      "an SM has 65,536: 128 a thread leave room for 16 warps"),
     ("Shared memory a CTA", ["shared_memory_static_bytes", "shared_memory_dynamic_bytes"],
      lambda m: f"{(m['shared_memory_static_bytes'] + m['shared_memory_dynamic_bytes']) / 1024:.1f} KiB",
-     "an SM of an H200 has 228 KiB"),
+     "an SM of Hopper has 228 KiB"),
     ("Global loads", ["global_load_requests", "global_load_sectors"], traffic("load"),
      "requests of warps x sectors of 32 bytes for each;"),
     ("Global stores", ["global_store_requests", "global_store_sectors"], traffic("store"),

@@ -1,9 +1,11 @@
 """Says what is to be measured before a release: kernels of which committed records are stale, because the kernel has changed
-since, or do not say what they measured. Nothing may wait in kernels/next either.
+since, or do not say what they measured, and what a card's set lacks. Nothing may wait in kernels/next either.
 
 A file that has a kernel beside variants of it which were not kept cannot be measured again. It stays as it is, and documents
 mark its figures (†)."""
 
+from fa_tools.cards import cards
+from fa_tools.laboratory import measure
 from fa_tools.records import is_stale, kept_records, short_name, todays_source
 from fa_tools.tools import ROOT, Parser, relative
 
@@ -14,7 +16,7 @@ Exit code: 0 nothing is in the way or --check was not given, 1 something is, 2 a
 
 
 def obstacles():
-    """One sentence for each file and what is wrong with records in it, and for each kernel in kernels/next."""
+    """One sentence for each file and what is wrong with records in it, each card that lacks some, and each kernel in kernels/next."""
     runs, found = {}, {}
     for file, record in kept_records():
         runs.setdefault(file, []).append(record)
@@ -29,6 +31,9 @@ def obstacles():
                 found.setdefault((file.partition("#")[0], which), set()).add(record.get("solution", record["kernel"]))
     for (file, which), names in found.items():
         yield f"{relative(file)} has kernels {which}: {', '.join(sorted(names))}"
+    for card in cards():
+        if lacking := measure.incomplete(card):
+            yield f"bench/results/{card} lacks {', '.join(lacking)}"
     for path in sorted((ROOT / "kernels" / "next").glob("*.cu")):
         yield f"{relative(path)} has not replaced its namesake"
 

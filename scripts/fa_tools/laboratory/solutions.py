@@ -1,4 +1,4 @@
-"""Builds and runs the solutions of the chapters' exercises, and writes what they gave to bench/results/solutions.jsonl:
+"""Builds and runs the solutions of the chapters' exercises, and writes what they gave to bench/results/emulator/solutions.jsonl:
 one line per solution, from which the chapters take their numbers.
 
 A solution stands in its chapter, as a diff below its name, which begins with the kernel's number:
@@ -24,10 +24,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fa_tools.cards import EMULATOR, card_of, gpu_of
 from fa_tools.sources import changed, solutions
-from fa_tools.tools import ROOT, Parser, busy, fail, or_fail, read_set, relative, repository_files, write_json
+from fa_tools.tools import RESULTS, ROOT, Parser, busy, fail, make_folder, or_fail, read_set, relative, repository_files, write_json
 
-RESULTS = ROOT / "bench" / "results" / "solutions.jsonl"
 TREE = ROOT / "build" / "solutions"
 SOURCES = ("common", "kernels", "bench", "scripts", "CMakeLists.txt", "CMakePresets.json")
 
@@ -39,7 +39,7 @@ EXAMPLE = """examples:
   scripts/fa solutions                     all of them on the emulator, counting
   scripts/fa solutions 02_no_padding       one of them; a number stands for all of a chapter
   scripts/fa solutions --check 02          the same, but nothing is written: exit code 1 if a count is another
-  scripts/fa solutions --preset cuda       on the GPU present; names end in -cuda
+  scripts/fa solutions --preset cuda       on the GPU present: solutions_alone.jsonl of its folder
   scripts/fa solutions --library build/overlap.so --preset cuda 14_neither 14_overlap -- -DCMAKE_CUDA_ARCHITECTURES=90a
                                            a library of all kernels and of these solutions under their own names:
                                            scripts/fa bench --library FILE measures one beside the other"""
@@ -113,7 +113,8 @@ def main():
     parser.add_argument("--undo", metavar="NAME", help="take that back")
     parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="write nothing, name results that are out of date")
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE", help="the set of results (default bench/results/solutions.jsonl)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE",
+                        help="the set of results (default bench/results/emulator/solutions.jsonl)")
     parser.earlier("--into", "output", type=Path)
     parser.add_argument("--library", metavar="FILE", help="build the library fa_bench with the solutions, and run nothing")
     arguments, cmake = sys.argv[1:], []
@@ -163,13 +164,16 @@ def main():
             races = [] if inputs == "increasing_max" or args.preset != "emulator-checked" else ["--no-races"]
             for shape in (["--dtype", "fp16", "--head-dim", "64"], ["--seq-len", "640", "--heads", "1", "--batch", "2", *races]):
                 run([program, "--inputs", inputs, "--iters", "1", "--warmup", "0", *shape], f"{name} on {inputs}")
-        entry = f"{name}{'-cuda' if args.preset.startswith('cuda') else ''}"
-        new, kept = results_of(program, entry), read_set(args.output) if args.output.exists() else {}
+        new = results_of(program, name)
+        gpu = gpu_of(new)
+        output = args.output or RESULTS / (f"{card_of(gpu)}/solutions_alone.jsonl" if gpu else f"{EMULATOR}/solutions.jsonl")
         if not args.check:
-            write_json(f"{args.output}#{entry}", new)
-            print(f"{name}: passed, {relative(args.output)}#{entry}")
+            make_folder(output.parent)
+            write_json(f"{output}#{name}", new)
+            print(f"{name}: passed, {relative(output)}#{name}")
             continue
-        same = entry in kept and new["records"] == kept[entry]["records"]
+        kept = read_set(output) if output.exists() else {}
+        same = name in kept and new["records"] == kept[name]["records"]
         stale += not same
-        print(f"{name}: passed" + ("" if same else f", but {relative(args.output)}#{entry} is out of date"))
+        print(f"{name}: passed" + ("" if same else f", but {relative(output)}#{name} is out of date"))
     return 1 if stale else 0

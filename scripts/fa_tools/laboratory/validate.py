@@ -5,6 +5,7 @@ import re
 import statistics
 import sys
 
+from fa_tools.cards import BOOK
 from fa_tools.records import attended_pairs, flops_of, load, problem_of
 from fa_tools.tools import Parser, Refused, check_writable, fail, need, read_json, read_set, write_json
 
@@ -15,9 +16,9 @@ SUMS = {
     "matrix_flops": ("flops", None), "exp2": ("operations", None), "barrier_waits": ("waits", "barrier"),
 }
 
-EXAMPLE = """examples:
-  scripts/fa validate bench/results/h200_bf16_d128.json bench/results/inputs.jsonl
-  scripts/fa validate results/mine.json --keep bench/results/inputs.jsonl#scores
+EXAMPLE = f"""examples:
+  scripts/fa validate bench/results/{BOOK}/bf16_d128.json bench/results/{BOOK}/inputs.jsonl
+  scripts/fa validate results/mine.json --keep bench/results/{BOOK}/inputs.jsonl#scores
 
 Exit code: 0 all files are valid, 1 at least one is not, 2 bad arguments. One sentence for each file that is not."""
 

@@ -20,6 +20,7 @@ from collections import Counter, namedtuple
 from fnmatch import fnmatch
 from pathlib import Path
 
+from fa_tools.cards import BOOK, EMULATOR, file_named
 from fa_tools.press.charts.emulator import bounds_chart, emulator_ideal, emulator_ladder
 from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
@@ -32,28 +33,28 @@ from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is
                               tell_apart)
 from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, read_json, relative, set_up, write_whole
 
-EXAMPLE = """examples:
+EXAMPLE = f"""examples:
   scripts/fa chart results/2026-11-21T10-00-00Z.json
   scripts/fa chart results/mine.json --profile profile.json     with the roofline (scripts/fa profile writes profiles)
-  scripts/fa chart results/mine.json --counters bench/results/emulator_counts.jsonl#d128    with what bounds each kernel
-  scripts/fa chart bench/results/h200_ladder.jsonl#fp16_d64 -o charts --dtype fp16 --head-dim 64 --spec
+  scripts/fa chart results/mine.json --counters bench/results/{EMULATOR}/counts.jsonl#d128    with what bounds each kernel
+  scripts/fa chart bench/results/{BOOK}/ladder.jsonl#fp16_d64 -o charts --dtype fp16 --head-dim 64 --spec
   scripts/fa chart --docs                   draw the documentation's charts again from the committed results
   scripts/fa chart --docs --check           only say which are out of date
 
 Exit code: 0 done, 1 nothing to draw or, with --check, something is out of date, 2 bad arguments or file, 4 set-up failed."""
 
-# The documentation's charts: first part of the name, committed results, the profiler's counters or None, the emulator's
-# counters at two lengths or None, which charts of these (None: all), which kernels and peers (None: all).
+# The documentation's charts: first part of the name, committed results as a value's comment names them, the profiler's counters or
+# None, the emulator's counters at two lengths or None, which charts of these (None: all), which kernels and peers (None: all).
 DOCS = ROOT / "docs" / "charts"
 Drawing = namedtuple("Drawing", "stem files profile counters only kernels", defaults=(None, None, None))
-LADDER = ["bench/results/h200_bf16_d128.json"]
+LADDER = ["bf16_d128"]
 DOCS_CHARTS = [
-    Drawing("h200", LADDER, "bench/results/h200_profile.json", "bench/results/emulator_counts.jsonl#d128",
+    Drawing(BOOK, LADDER, "profile", f"{EMULATOR}:counts/d128",
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
-    Drawing("h200", ["bench/results/inputs.jsonl#scores"], None, only=("scores-4096",)),
-    Drawing("h200", ["bench/results/inputs.jsonl#grid", "bench/results/inputs.jsonl#scores"], None, only=("grid",)),
-    Drawing("emulator", ["bench/results/emulator_counts.jsonl#d128_n256"], None),
-    Drawing("h200-15", LADDER, None, only=("seq_len",), kernels=["14_*", "15_*", "peer/fa3", "peer/cudnn"]),
+    Drawing(BOOK, ["inputs/scores"], None, only=("scores-4096",)),
+    Drawing(BOOK, ["inputs/grid", "inputs/scores"], None, only=("grid",)),
+    Drawing(EMULATOR, [f"{EMULATOR}:counts/d128_n256"], None),
+    Drawing(f"{BOOK}-15", LADDER, None, only=("seq_len",), kernels=["14_*", "15_*", "peer/fa3", "peer/cudnn"]),
 ]
 
 
@@ -287,9 +288,9 @@ def is_fresh(path, spec_of):
 def docs_specs():
     """(name, spec function of a theme) of every chart in docs/charts."""
     for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
-        (group,) = group_files([ROOT / name for name in files])
+        (group,) = group_files([ROOT / (file_named(name) or name) for name in files])
         group.keep(kernels)
-        profile, counters = profile and read(ROOT / profile, load_profile), counters and read(ROOT / counters, load)
+        profile, counters = (word and read(ROOT / file_named(word), how) for word, how in ((profile, load_profile), (counters, load)))
         charts = list(specs_of(group, dict.fromkeys(Shape._fields), profile, counters=counters))
         for name, spec_of in charts:
             if only is not None and name not in only:

@@ -4,11 +4,12 @@ import fnmatch
 import re
 from functools import lru_cache
 
+from fa_tools.cards import BOOK, EMULATOR, cards, file_named, has_file
 from fa_tools.laboratory import reproduce
 from fa_tools.press.figures import beyond_pictures
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
-from fa_tools.records import DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, mark, neighbours, waiting, with_solution
-from fa_tools.tools import ROOT, Refused, named, read_json, read_results, read_set
+from fa_tools.records import DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, mark, neighbours, problem_of, waiting, with_solution
+from fa_tools.tools import ROOT, Refused, named, read_json, read_results
 
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
 SELECTABLE = ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *PRODUCT, *SHAPE, *REST)
@@ -73,10 +74,11 @@ def source_lines(name):
 
 @lru_cache(maxsize=None)
 def read(name):
-    """A results file. The launches of a profile, the instructions that the program rates measured, matrix products,
+    """A results file, by its path or as a value's comment names it. The launches of a profile, the instructions that the program rates measured, matrix products,
     experiments and the limits of GPUs are records, too."""
-    with named(name):
-        data = read_json(ROOT / name)
+    path = file_named(name) or name
+    with named(path):
+        data = read_json(ROOT / path)
         kinds = data if isinstance(data, dict) else {}
         if "rates_version" in kinds:
             data["records"] = [{"kernel": each["name"], "instruction": each["name"], **each} for each in data["instructions"]]
@@ -88,7 +90,7 @@ def read(name):
             shape = {field: data[field] for field in SHAPE}
             data["records"] = [{**shape, **launch} for launch in data["launches"]]
         elif "gemm_version" not in kinds:
-            data = with_solution(name, read_results(ROOT / name))
+            data = with_copy(path, with_solution(path, read_results(ROOT / path)))
         return data
 
 
@@ -107,11 +109,24 @@ def matching(data, filters):
             yield record
 
 
-@lru_cache(maxsize=None)
-def copy_speed():
-    """GB/s of the copy kernel, read and written."""
-    (copy,) = matching(read("bench/results/h200_bf16_d128.json"), {"kernel": "ceiling/copy", "seq_len": "4096"})
-    return copy["gbytes_per_s"]
+def with_copy(path, data):
+    """Gives each record the GB/s of a copy, read and written: of its own file and problem, else what the same card's file beside the
+    libraries has at 4096 tokens."""
+    found = {problem_of(record): record["gbytes_per_s"] for record in data["records"] if "gbytes_per_s" in record}
+    card = re.match(r"bench/results/(\w+)/", path)
+    file = card and file_named(f"{card[1]}:bf16_d128")
+    if not found and file and file != path:
+        found = {None: record["gbytes_per_s"] for record in matching(read(file), {"kernel": "ceiling/copy", "seq_len": "4096"})}
+    for record in data["records"]:
+        record["copy"] = found.get(problem_of(record), found.get(None))
+    return data
+
+
+def copy_percent(record):
+    """Of the bandwidth of a copy, what moving each tensor once would be in the record's time."""
+    if "time_ms" in record and record.get("copy"):
+        return bytes_of(record) / record["copy"] / record["time_ms"]["median"] / 1e4
+    return None
 
 
 def best_library(record):
@@ -125,7 +140,7 @@ DERIVED = {
     "best": best_library,
     "flops": lambda record: 4 * record["batch"] * record["heads"] * record["seq_len"] ** 2 * record["head_dim"],
     "ratio.best": lambda record: record.get("ratio", {}).get(best_library(record)),
-    "copy_percent": lambda record: bytes_of(record) / copy_speed() / record["time_ms"]["median"] / 1e4 if "time_ms" in record else None,
+    "copy_percent": copy_percent,
 }
 
 
@@ -205,8 +220,37 @@ def table(spec):
 
 
 def lengths(spec):
-    """One field of the records that match, over kernel and seq_len; the rest of the problem must be one."""
-    data, name, options = one_file(spec)
+    """One field of the records that match, over kernel and seq_len; of *:FILE that of each card, and below when it was measured."""
+    names, options = options_of(spec)
+    if len(names) == 1 and names[0].startswith("*:"):
+        return of_cards(names[0][2:], options)
+    return rows_of(*lengths_of(*one_file(spec)))
+
+
+def of_cards(word, options):
+    """The tables of each card that has this file as one, in which the cards of a kernel stand together."""
+    known = [card for card in cards() if file_named(f"{card}:{word}")]
+    if not known:
+        raise Refused(f"no card has {word}")
+    tables, said = [lengths_of(read(f"{card}:{word}"), f"{card}:{word}", dict(options)) for card in known], []
+    headings = {tuple(heading) for heading, _ in tables}
+    if len(headings) > 1:
+        raise Refused(f"{word} has other lengths on {' than on '.join(known)}")
+    (heading,) = headings
+    rows = sorted(([name, card.upper(), *cells] for card, (_, rows) in zip(known, tables) for name, *cells in rows),
+                  key=lambda row: (kind(row[0].strip("`")) != "kernel", row[0], known.index(row[1].lower())))
+    for card in known:
+        data = read(f"{card}:{word}")
+        days = sorted({record.get("run", data["created"])[:10] for record in data["records"]})
+        said.append(f"{data['machine']['gpu']}: driver {data['machine']['driver']}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}")
+    heading, words = [heading[0], "Card", *heading[1:]], (0, 1)
+    if len(known) == 1:
+        heading, rows, words = heading[:1] + heading[2:], [row[:1] + row[2:] for row in rows], (0,)
+    return [*rows_of(heading, rows, words), "", f"({'; '.join(said)}.)"]
+
+
+def lengths_of(data, name, options):
+    """(heading, rows) of such a table of one file; the rest of the problem must be one."""
     field = options.pop("field", "tflops")
     records = list(matching(data, options))
     cells = {(record["kernel"], record["seq_len"]): pick(record, field) for record in records}
@@ -223,26 +267,25 @@ def lengths(spec):
         return "–" if number is None else mark(grouped(number) if isinstance(number, int) else short(number), of[place])
 
     kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: (kind(name) != "kernel", name))
-    return rows_of(["Kernel", *(f"N = {column}" for column in columns)],
-                   ([f"`{kernel}`", *(shown(kernel, column) for column in columns)] for kernel in kernels))
+    return (["Kernel", *(f"N = {column}" for column in columns)],
+            [[f"`{kernel}`", *(shown(kernel, column) for column in columns)] for kernel in kernels])
 
 
 def solutions(spec):
-    """The kernel's committed results and those of solutions: counters of the emulator, TFLOP/s of the H200 if all have
+    """The kernel's committed results and those of solutions: counters of the emulator, TFLOP/s of the book's card if all have
     been there."""
     names, options = options_of(spec)
     columns = [name for name in options.get("columns", "").split(",") if name]
-    file = "bench/results/solutions.jsonl"
-    timed = all(f"{name}-cuda" in read_set(ROOT / file) for name in names)
+    timed = all(has_file(BOOK, f"solutions_alone.jsonl#{name}") for name in names)
 
     def row(name):
-        record = read(f"{file}#{name}")["records"][0]
+        record = read(f"{EMULATOR}:solutions/{name}")["records"][0]
         cells = [cell(record, each) for each in columns]
         if timed:
-            cells.append(cell(read(f"{file}#{name}-cuda")["records"][0], "tflops"))
+            cells.append(cell(read(f"solutions_alone/{name}")["records"][0], "tflops"))
         return [f"`{name}`", *cells]
 
-    return rows_of(["", *(column(name)[0] for name in columns), *["H200, TFLOP/s"] * timed], map(row, names))
+    return rows_of(["", *(column(name)[0] for name in columns), *[f"{BOOK.upper()}, TFLOP/s"] * timed], map(row, names))
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------
@@ -286,11 +329,11 @@ def pieces(spec):
             raise Refused(f"{word} is no problem like 32/8x1x16384")
         heads, kv_heads, queries, keys = map(int, numbers.groups())
         cut = beyond_pictures.cut(heads, kv_heads, queries, keys)
-        mean = cut.tiles * cut.blocks / beyond_pictures.SMS
+        mean = cut.tiles * cut.blocks / beyond_pictures.sms()
         rows.append([f"{heads}{f' on {kv_heads}' if kv_heads < heads else ''}", *(f"{number:,}" for number in (
             queries, keys, cut.tiles, cut.blocks, cut.pieces, cut.busiest)), f"{mean:.1f}"])
     yield from rows_of(["Heads", "Queries", "Keys", "Query tiles", "Blocks per tile", "Pieces per tile",
-                        "Blocks of the busiest SM", "Mean of 132 SMs"], rows)
+                        "Blocks of the busiest SM", f"Mean of {beyond_pictures.sms()} SMs"], rows)
 
 
 def hole(spec):
@@ -422,7 +465,7 @@ def reproduced(spec):
     if len(names) != 1 or names[0] not in reproduce.NAMES or not options.get("head_dim", "").isdecimal():
         raise Refused("published figures take one of " + ", ".join(reproduce.NAMES) + ", and head_dim=")
     name, head_dim, means = names[0], int(options["head_dim"]), options.get("means") != "no"
-    file = f"bench/results/h200_protocols.jsonl#{name}"
+    file = file_named(f"protocols/{name}")
     with named(file):
         heading, rows = reproduce.table(reproduce.read_published(name), reproduce.measured(ROOT / file, name), head_dim, means)
     # scripts/fa reproduce also prints what corresponds to nothing that was published.

@@ -4,9 +4,10 @@ A number in a sentence, with a comment behind it that says where it comes from:
 
   It reaches 37.9<!--= bf16_d128 03 @4096 --> TFLOP/s, 2.3<!--= bf16_d128 03/02 @4096 --> times kernel 02.
 
-  bf16_d128              the file bench/results/h200_bf16_d128.json (h200_ may be left out; machines is bench/machines.json);
-                         SET/NAME: one of the files in a set, as solutions/16 in h200_solutions.jsonl
-  03, peer/fa2, *H200    a kernel by its number, or the name of a record; 03/02, /peer/fa3: over the same figure of another
+  bf16_d128              the file bf16_d128.json of the book's card (fa_tools/cards.py); SET/NAME: one of the files in a set, as
+                         solutions/16 in solutions.jsonl; h100:bf16_d128: of another card; emulator:counts/d128: of the
+                         emulator; machines: bench/machines.json
+  03, peer/fa2, *A100    a kernel by its number, or the name of a record; 03/02, /peer/fa3: over the same figure of another
   cycles                 a field, TFLOP/s if none is named: time_ms.median, a counter, a metric, machine.max_sm_clock_mhz;
                          work/cycles: one field over another
   @4096 std=5 flat k=8192      which record: @ is seq_len=, std= is score_std=, flat or growing is score_growth=, causal is
@@ -32,13 +33,14 @@ Between a pair of comments, alone on their lines:
   <!-- /line -->                                                which adds it to the first; of one file: any line of it
   <!-- entries: docs/appendix/notation.md -->                   links to a glossary's entries (#### headings)
   <!-- /entries -->
-  <!-- table: bench/results/h200.json head_dim=64,128 kernel=0[1-3]_* columns=kernel,median,ratio.peer/fa2 -->
+  <!-- table: bf16_d128 head_dim=64,128 kernel=0[1-3]_* columns=kernel,median,ratio.peer/fa2 -->
   <!-- /table -->                                               the records that match, of one file or several, one a row
                                                                 (load.tflops: under load; ratio.best: to the library that
                                                                 was the fastest; copy_percent: of a copy's bandwidth)
-  <!-- lengths: bench/results/h200_bf16_d128.json kernel=1[0-5]_* field=tflops -->
-  <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column
-  <!-- profile: bench/results/h200_profile.json kernel=02_* metrics=cycles,dram_bytes -->
+  <!-- lengths: bf16_d128 kernel=1[0-5]_* field=tflops -->
+  <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column; of
+                                                                each card that has the file: *:bf16_d128
+  <!-- profile: profile kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
                                                                 (rows=launches: one launch a row)
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
@@ -48,7 +50,7 @@ Between a pair of comments, alone on their lines:
   <!-- /solutions -->                                           a kernel and solutions of its exercises
   <!-- tasks: 02 -->                                            the tasks of a chapter; all: of all
   <!-- hole: 02_softmax -->                                     what a task's file has at the marked place
-  <!-- experiments: bench/results/h200_experiments.json boundary -->
+  <!-- experiments: experiments boundary -->
   <!-- /experiments -->                                         variants that were measured and not kept: one group
   <!-- reproduced: fa3-paper head_dim=128 -->
   <!-- /reproduced -->                                          what a write-up publishes, beside what was measured here
@@ -70,6 +72,7 @@ import re
 import sys
 from pathlib import Path
 
+from fa_tools.cards import file_named
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import FENCE, slug, with_fences
 from fa_tools.records import DAGGER, NOTE, mark
@@ -199,17 +202,6 @@ def entries(spec):
 # --- Numbers in sentences and grids ----------------------------------------------------------------------------
 
 
-def file_named(word):
-    """The results file that a word names, or None."""
-    file, slash, name = word.partition("/")
-    if not re.fullmatch(r"[\w-]+", file):
-        return None
-    places = [f"bench/results/{file}", f"bench/results/h200_{file}"]
-    if slash:
-        return next((f"{place}.jsonl#{name}" for place in places if (ROOT / f"{place}.jsonl").exists()), None)
-    return next((f"{place}.json" for place in (*places, f"bench/{file}") if (ROOT / f"{place}.json").exists()), None)
-
-
 def kernel_named(word, data):
     """The record's name that a word stands for, or None: 03 is that of the kernel with this number."""
     known = {record["kernel"] for record in data["records"]}
@@ -221,10 +213,10 @@ def kernel_named(word, data):
 
 def number_of(text):
     """A number, or FILE:INSTRUCTION: the TFLOP/s of an instruction in a file of the program rates."""
-    word, colon, instruction = text.partition(":")
+    word, colon, instruction = text.rpartition(":")
     if not colon:
         return float(text)
-    return the_one(read(file_named(word) or word), {"kernel": instruction}, "tflops", [])
+    return the_one(read(word), {"kernel": instruction}, "tflops", [])
 
 
 def the_one(data, filters, field, used):

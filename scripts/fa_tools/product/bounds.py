@@ -13,12 +13,13 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+from fa_tools.cards import BOOK, EMULATOR, cards
 from fa_tools.product import limits, sass
 from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
 from fa_tools.tools import Parser, Refused, busy, fail, read_named, results_files, whole
 
-EXAMPLE = """examples:
-  scripts/fa bounds                                              all kernels on an H200, from committed counts
+EXAMPLE = f"""examples:
+  scripts/fa bounds                                              all kernels on an {BOOK.upper()}, from committed counts
   scripts/fa bounds 08 16                                        two of them
   scripts/fa bounds results/mine.json --machine A100             your own run, two lengths (--seq-len 256,512)
   scripts/fa bounds --seq-len 1024 --batch 16 --head-dim 64 --dtype fp16
@@ -26,16 +27,14 @@ EXAMPLE = """examples:
 Exit code: 0 done, 1 nothing could be calculated, 2 bad arguments or file, 3 the program failed."""
 
 # Without those at 256 tokens of head_dim 64, from which kernel 15's counts cannot be scaled (laboratory/agreement.py).
-COMMITTED = [path for path in results_files("emulator_counts.jsonl") if not path.endswith("_n256")]
+COMMITTED = [path for path in results_files(f"{EMULATOR}/counts.jsonl") if not path.endswith("_n256")]
 ALONE = 2  # measured more than twice the bound: not the resource decides, but overlap and latency
 SHAPE = Shape("bf16", 4, 16, 4096, 128)  # without measured results
 
 
 def committed_measurements():
-    """The committed results of GPUs that a kernel's speed is taken from everywhere (docs/results.md): the runs beside the
-    libraries, then those of all kernels."""
-    runs = [path for path in results_files() if re.search(r"_(bf16|fp16)_d\d+\.json$", path)]
-    return [read_named(path, load) for path in sorted(runs, key=lambda path: "_peers_" not in path)]
+    """The committed results of each GPU that a kernel's speed is taken from everywhere (docs/results.md)."""
+    return [read_named(path, load) for card in cards() for path in results_files(f"{card}/*_d*.json")]
 
 
 def run_other_length(program, kernels, data):
@@ -122,7 +121,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("results", nargs="*", metavar="KERNEL|RESULTS",
         help="a kernel's number or name (default: all); results of the emulator's checked build (default: the committed)")
-    add("--machine", default="H200", metavar="NAME", help="of bench/machines.json: H200 (default), H100, A100")
+    add("--machine", default=BOOK, metavar="NAME", help=f"of bench/machines.json: {BOOK.upper()} (default), H100, A100")
     add("--program", metavar="PATH", help="the program that wrote RESULTS, to run a second length if one is missing")
     add("--dtype", choices=("fp16", "bf16"))
     add("--head-dim", type=int, choices=(64, 128))

@@ -20,11 +20,12 @@ import math
 import textwrap
 from collections import Counter
 
+from fa_tools.cards import BOOK
 from fa_tools.records import SCORES, describe, describe_scores, in_order, load, order, passed, scores_of, shape_of
 from fa_tools.tools import Parser, fail, named
 
-EXAMPLE = """examples:
-  scripts/fa compare bench/results/h200_bf16_d128.json results/mine.json
+EXAMPLE = f"""examples:
+  scripts/fa compare bench/results/{BOOK}/bf16_d128.json results/mine.json
   scripts/fa compare before.json after.json 08 10 --threshold 2
 
 Exit code: 0 compared, 2 bad arguments or files, or nothing in common."""

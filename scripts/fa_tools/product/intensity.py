@@ -12,6 +12,7 @@ These are the fewest bytes: no bank conflict, no sector fetched in vain, no stat
 
 from collections import namedtuple
 
+from fa_tools.cards import BOOK
 from fa_tools.product.limits import attention_flops, machine_named
 from fa_tools.tools import Parser, fail
 
@@ -61,7 +62,7 @@ def main():
     parser.add_argument("--softmax", action="store_true",
                         help="count as the series Flash Attention from Scratch does: a multiply-add is one operation, and the "
                              "softmax counts, too")
-    parser.add_argument("--machine", default="H200", metavar="NAME", help="whose roofs, of bench/machines.json (default: H200)")
+    parser.add_argument("--machine", default=BOOK, metavar="NAME", help=f"whose roofs, of bench/machines.json (default: {BOOK.upper()})")
     parser.earlier("--gpu", "machine")
     args = parser.parse_args()
     sizes = {name: getattr(args, name) for name in ("block_m", "block_n", "head_dim", "seq_len", "warp_rows")}

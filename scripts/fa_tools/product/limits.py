@@ -21,6 +21,7 @@ multiple of 128 (15 and 16), the lengths are multiples of 256."""
 from collections import namedtuple
 from fractions import Fraction
 
+from fa_tools.cards import card_of
 from fa_tools.records import flops_of, is_plain, is_stale, kind, passed, shape_of
 from fa_tools.tools import ROOT, Refused, read_json
 
@@ -50,9 +51,9 @@ def attention_flops(batch, heads, seq_len, head_dim):
 
 
 def machine_named(wish):
-    """(name, limits) of bench/machines.json for H200 or NVIDIA H200; Refused if it is not one of them."""
+    """(name, limits) of bench/machines.json for H100, NVIDIA H100 80GB HBM3 or h100; Refused if it is not one of them."""
     known = read_json(MACHINES)["machines"]
-    found = [name for name in known if wish == name or wish.upper() in name.upper().replace("-", " ").split()]
+    found = [wish] if wish in known else [name for name in known if card_of(wish) == card_of(name)]
     if len(found) != 1:
         raise Refused(f"there is no machine {wish} in bench/machines.json; it has {', '.join(known)}")
     return found[0], known[found[0]]

@@ -4,13 +4,21 @@ the shares that a kernel may deal out; and into how many pieces the keys of a qu
 import heapq
 import re
 from collections import namedtuple
+from functools import lru_cache
 
+from fa_tools.cards import BOOK
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure
+from fa_tools.product.limits import machine_named
 from fa_tools.tools import ROOT, Refused
 
 TILE = 128  # rows of a query tile and keys of a key tile
-SMS = 132
 SOURCE = ROOT / "kernels" / "beyond" / "causal.cu"
+
+
+@lru_cache(maxsize=None)
+def sms():
+    """Of the card whose figures the documents quote."""
+    return machine_named(BOOK)[1]["sm"]["count"]
 
 
 def key_tiles(row, q_len, kv_len):
@@ -56,12 +64,12 @@ def ends(pieces):
 
 def busiest(rule):
     """The key tiles after which the last of all SMs ends."""
-    return max(ends(dealt(rule.order, SMS, rule.counter)))
+    return max(ends(dealt(rule.order, sms(), rule.counter)))
 
 
 def unmasked(heads, tiles):
     """The same without a mask."""
-    return -(-heads * tiles // SMS) * tiles
+    return -(-heads * tiles // sms()) * tiles
 
 
 def open_heads(pieces):
@@ -94,7 +102,7 @@ def schedule(p):
     left, wide, right, high, step = 24, min(470, p.width - 30), 556, 18, 142
     longest = max(ends(dealt(toy[0].order, toy_sms, False)))
     p.heading(f"{toy_sms} SMs, {toy_heads} heads of {tiles} query tiles", "a number: key tiles; a colour: a head; a section: 2 heads")
-    p.heading(f"{SMS} SMs, {heads} heads of {tokens} tokens", f"a column: an SM's key tiles; without a mask {full}", right)
+    p.heading(f"{sms()} SMs, {heads} heads of {tokens} tokens", f"a column: an SM's key tiles; without a mask {full}", right)
     colours = (BLUE, ORANGE, GREEN, GREY)
     for number, (small, real) in enumerate(zip(toy, rules(heads, tiles, section))):
         top = 84 + number * step
@@ -108,9 +116,9 @@ def schedule(p):
         mean = sum(ends(pieces)) / toy_sms
         p.line(left + mean * wide / longest, top + 8, left + mean * wide / longest, top + 96, INK.text, 1.4, "4 3")
         p.text(left, top + 112, f"the last SM ends after {max(ends(pieces))} key tiles, the mean is {mean:g}", 12, INK.muted, "start")
-        pieces = dealt(real.order, SMS, real.counter)
-        busy, unit = ends(pieces), 300 / SMS
-        mean = sum(busy) / SMS
+        pieces = dealt(real.order, sms(), real.counter)
+        busy, unit = ends(pieces), 300 / sms()
+        mean = sum(busy) / sms()
         for sm, end in enumerate(busy):
             p.rect(right + sm * unit, top + 96 - end * 84 / full, unit, end * 84 / full, INK.blue)
         p.line(right, top + 96 - mean * 84 / full, right + 300, top + 96 - mean * 84 / full, INK.text, 1.4, "4 3")
@@ -179,8 +187,8 @@ def cut(heads, kv_heads, queries, keys, head_dim=128):
     tile_rows, team_keys, teams = (16, 16, 8) if rows <= 16 else (64, 32, 2)
     tiles = kv_heads * -(-rows // tile_rows)
     blocks = -(-keys // (teams * team_keys * 128 // head_dim))
-    pieces = min(max(SMS // tiles, 1), blocks)
-    return Cut(tiles, blocks, pieces, -(-tiles * pieces // SMS) * -(-blocks // pieces))
+    pieces = min(max(sms() // tiles, 1), blocks)
+    return Cut(tiles, blocks, pieces, -(-tiles * pieces // sms()) * -(-blocks // pieces))
 
 
 @figure("split_keys_pieces", 470, "beyond/split_keys: the pieces of a head's keys, and how they become one row", narrow=430,
@@ -189,12 +197,12 @@ def pieces_of_keys(p):
     heads, keys = 16, 16384
     found = cut(heads, heads, 1, keys)
     left, wide, colours = 24, p.width - 48, (BLUE, ORANGE, GREEN, GREY)
-    unit = wide / SMS
-    p.head(f"{heads} heads with one query each, {keys:,} keys, {SMS} SMs", "a cell: an SM; a colour: a head; white: idle")
+    unit = wide / sms()
+    p.head(f"{heads} heads with one query each, {keys:,} keys, {sms()} SMs", "a cell: an SM; a colour: a head; white: idle")
     for top, pieces, what in ((86, 1, f"One CTA per head: {heads} SMs read K and V"),
                               (142, found.pieces, f"{found.pieces} CTAs per head: {heads * found.pieces} SMs read K and V")):
         p.text(left, top - 8, what, 13, anchor="start", weight="bold")
-        for sm in range(SMS):
+        for sm in range(sms()):
             busy = sm < heads * pieces
             p.rect(left + sm * unit, top, unit - 1.2, 22, *(colours[sm // pieces % 4] if busy else ("none", INK.line)), line=0.8)
     top, width = 216, wide / found.pieces

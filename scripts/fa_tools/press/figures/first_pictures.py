@@ -4,13 +4,14 @@ numbers."""
 import math
 from itertools import accumulate, groupby
 
+from fa_tools.cards import BOOK, file_named
 from fa_tools.press.charts.speeds import factor
 from fa_tools.press.doc_tables import matching, read
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Halves, figure
-from fa_tools.product.limits import MACHINES
+from fa_tools.product.limits import machine_named
 from fa_tools.tools import ROOT, read_json, results_files
 
-GPU = "NVIDIA H200"
+GPU, MACHINE = machine_named(BOOK)
 
 # The idea of each step, 01 first, and what held up the kernel before it: something had to be moved (orange), a unit had
 # no cycle left (blue), or one piece of work waited for another (green). A kernel behind the last one is not on the map.
@@ -30,15 +31,15 @@ NEEDS = (("any GPU", 3), ("Tensor Cores: A100 and later", 7), ("Hopper: H100 and
 
 def speeds():
     """{kernel: TFLOP/s at 4096 tokens}"""
-    records = matching(read("bench/results/h200_bf16_d128.json"), {"seq_len": "4096", "kernel": "[01]*"})
+    records = matching(read("bf16_d128"), {"seq_len": "4096", "kernel": "[01]*"})
     return {record["kernel"]: record["tflops"] for record in records}
 
 
 def shares():
     """{kernel or library: FLOPs per cycle and SM, as a share of the data sheet's}, from the profiler's cycles: no clock is in
     it."""
-    sm, cycles = read_json(MACHINES)["machines"][GPU]["sm"], {}
-    for profile in map(read_json, (ROOT / "bench/results/h200_profile.json", *results_files("h200_peers_profile.jsonl"))):
+    sm, cycles = MACHINE["sm"], {}
+    for profile in map(read_json, (ROOT / file_named("profile"), *results_files(f"{BOOK}/peers_profile.jsonl"))):
         flops = 4 * profile["batch"] * profile["heads"] * profile["seq_len"] ** 2 * profile["head_dim"]
         for launch in profile["launches"]:
             cycles[launch["kernel"]] = cycles.get(launch["kernel"], 0) + launch["metrics"]["cycles"]
@@ -48,11 +49,11 @@ def shares():
 def gains_elsewhere():
     """{kernel: (where, factor)}: steps whose gain is not that of ordinary scores at 2048 tokens."""
     def ratio(name, **wish):
-        two = matching(read(f"bench/results/{name}"), wish)
+        two = matching(read(name), wish)
         found = {record["kernel"][:2]: record["tflops"] for record in two}
         return lambda kernel, before: found[kernel] / found[before]
-    short = ratio("h200_bf16_d128.json", seq_len="512", kernel="1[45]_*")
-    spread = ratio("inputs.jsonl#scores", seq_len="4096", kernel="1[56]_*", score_std="20.0", score_growth="flat")
+    short = ratio("bf16_d128", seq_len="512", kernel="1[45]_*")
+    spread = ratio("inputs/scores", seq_len="4096", kernel="1[56]_*", score_std="20.0", score_growth="flat")
     return {"15_persistent": ("512 tokens:", short("15", "14")), "16_max_free": ("20 nats:", spread("16", "15"))}
 
 
@@ -216,9 +217,8 @@ def attention(p):
         "TB/s and TFLOP/s are those of all SMs together; all else in the frame belongs to one SM.",
         parts=((0, 380), (398, 880)))
 def gpu(p):
-    machine = read_json(MACHINES)["machines"][GPU]
-    sm, speed, peak = machine["sm"], machine["tb_per_s"], machine["tflops"]
-    for y, name, what in ((76, "HBM: global memory", speed["hbm"]), (170, f"L2, {machine['l2_mib']} MiB, for all SMs", speed["l2"])):
+    sm, speed, peak = MACHINE["sm"], MACHINE["tb_per_s"], MACHINE["tflops"]
+    for y, name, what in ((76, "HBM: global memory", speed["hbm"]), (170, f"L2, {MACHINE['l2_mib']} MiB, for all SMs", speed["l2"])):
         p.box(24, y, 330, 62, [name, f"{what:g} TB/s"], *BLUE, 15)
         p.arrow(189, y + 62, 189, y + 92, INK.blue, 2.6)
     columns, cell = 22, 14.2

@@ -4,8 +4,10 @@ formulas, numbers by the kernels' own constants, schedules by following the kern
 import math
 from collections import namedtuple
 
+from fa_tools.cards import BOOK
 from fa_tools.press.figures import layouts
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, constant, figure, places, real_constant
+from fa_tools.product.limits import machine_named
 
 
 Tile = namedtuple("Tile", "number stage phase asked arrives read released")
@@ -393,7 +395,7 @@ def boundary(p):
 @figure("15_tiles", 556, "Kernel 15: query tiles and CTAs",
         narrow=450, bands=[Band(0, title=False), Band(318), Band(365, ((24, 456), (456, 880)), 24), Band(423, ((24, 386), (386, 880)), 24)])
 def assignment(p):
-    sms, batch, heads, seq_len = 132, 4, 16, 4096
+    sms, batch, heads, seq_len = machine_named(BOOK)[1]["sm"]["count"], 4, 16, 4096
     a_head = seq_len // constant("15", "kBlockM")
     q_tiles = batch * heads * a_head
     rounds = -(-q_tiles // sms)
@@ -412,7 +414,7 @@ def assignment(p):
     p.rect(left - 1, y - 1.5, last * cell + 1, high, "none", INK.blue, 0, 1.6)
     p.path([(left + last * cell, y - 1.5), (left + sms * cell, y - 1.5), (left + sms * cell, y + high - 1.5),
             (left + last * cell, y + high - 1.5)], False, "none", INK.line, 1.2, "4 3")
-    p.texts(10.5, INK.muted, "middle", *((left + (i + 0.5) * cell, top - 6, str(i) if i else "CTA 0") for i in (0, 64, 96, 131)))
+    p.texts(10.5, INK.muted, "middle", *((left + (i + 0.5) * cell, top - 6, str(i) if i else "CTA 0") for i in (0, 64, 96, sms - 1)))
     p.text(left + (shown + 0.5) * cell, top - 22, f"CTA {shown}: tiles {shown}, {shown + sms}, ..., {shown + (rounds - 1) * sms:,}", 11,
            INK.orange, weight="bold")
     y = top + rounds * high + 18

@@ -1,5 +1,5 @@
 """Draws timelines that programs wrote with --trace, one below the other: some cycles of one CTA, as an SVG. With --docs
-the chapters' ones: docs/timelines/NAME.svg; where a GPU's trace is in bench/results/h200_timelines.jsonl, NAME-recorded.svg with the
+the chapters' ones: docs/timelines/NAME.svg; where the book's card has a trace in its timelines.jsonl, NAME-recorded.svg with the
 model's above it. The same traces give the same bytes. On phones the site shows the same cycles in two halves, one below the other."""
 
 import re
@@ -10,6 +10,7 @@ import textwrap
 from collections import defaultdict, namedtuple
 from pathlib import Path
 
+from fa_tools.cards import BOOK
 from fa_tools.press.figures.drawing import INK, Picture, keep, number, runs
 from fa_tools.records import is_stale
 from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, named, read_json, relative, results_files, write_json,
@@ -24,13 +25,13 @@ DRAWN = {"06": ("06_mma_split_q", 256, 9000), "07": ("07_cp_async", 256, 9000), 
          "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
 # From which cycle on recordings are shown: with all SMs at work their first loads take long.
 SINCE = {"15": 9000, "16": 9000}
-EXAMPLE = """examples:
+EXAMPLE = f"""examples:
   scripts/fa timeline 07.json --cycles 12000 -o 07.svg
                                         after build/emulator-checked/bin/07_cp_async --trace 07.json
-  scripts/fa timeline model.json h200.json --from 0,5000
+  scripts/fa timeline model.json gpu.json --from 0,5000
                                         the emulator's and a GPU's (build/cuda-timeline/bin/14_softmax_overlap
-                                        --trace h200.json), from cycles 0 and 5000
-  scripts/fa timeline bench/results/h200_timelines.jsonl#16 --convert 16.json
+                                        --trace gpu.json), from cycles 0 and 5000
+  scripts/fa timeline bench/results/{BOOK}/timelines.jsonl#16 --convert 16.json
                                         a kept recording as https://ui.perfetto.dev opens it
   scripts/fa timeline --docs            draw the chapters' timelines again
   scripts/fa timeline --docs --check    only say which are out of date
@@ -53,7 +54,7 @@ SAME = {"copies": "global", "exchange": "other", "issue": "other"}
 UNITS = {"Tensor Cores": "tensor", "Exponentials": "exponential", "Shared memory": "shared", "L2 to SM": "global"}
 UNDER_WAY = {"Loads under way": "loads", "Copies under way": "copies"}
 # Programs write timelines of one CTA (--trace) in the Trace Event Format, which https://ui.perfetto.dev opens: one
-# event per slice. What is kept in bench/results/h200_timelines.jsonl says the same in a tenth of the characters:
+# event per slice. What is kept in a card's timelines.jsonl says the same in a tenth of the characters:
 #
 #   kinds    what slices have in common: name, unit, the statement of the source, bytes, FLOPs, wavefronts
 #   rows     one per warp or unit; `slices` has three numbers per slice: cycles since the end of the slice before, cycles that
@@ -453,7 +454,7 @@ def draw_docs(check):
         fail(f"{relative(PROGRAM)} is not built; this builds it:\ncmake --preset emulator && cmake --build --preset emulator --target "
              f"{PROGRAM.name}", 4)
     drawn = {}
-    recorded = {path.partition("#")[2]: path for path in results_files("*_timelines.jsonl")}
+    recorded = {path.partition("#")[2]: path for path in results_files(f"{BOOK}/timelines.jsonl")}
     for name, (kernel, seq_len, cycles) in DRAWN.items():
         trace = trace_of(kernel, seq_len)
         if name in recorded:  # the model's timeline is shown above it
@@ -484,7 +485,7 @@ def main():
                         help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
     parser.add_argument("--convert", metavar="OUT", help="write the trace in its other form and draw nothing: as "
-                        "bench/results/h200_timelines.jsonl keeps it, or for https://ui.perfetto.dev")
+                        f"bench/results/{BOOK}/timelines.jsonl keeps it, or for https://ui.perfetto.dev")
     parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from "
                         "build/emulator/bin/attention_checked")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
