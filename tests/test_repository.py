@@ -28,7 +28,8 @@ MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nea
 # 128 or 192 query rows and of 64 or 128 keys.
 # 16 begins a query tile in any turn, so its main loop is another one, and may compute everything twice.
 MOST_CHANGED_LINES_OF = {"10": 270, "15": 240, "16": 270}
-MOST_LINES_OF = {"10": 400, "16": 500}
+MOST_LINES_OF = {"10": 400}
+MORE_LINES = 50  # that a kernel may have than the one before, where that is near the limit
 MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
 INCLUDES = re.compile(r"kernels/\d\d_tuning\.h|common/(launch|layout|ptx)/\w+\.h")
@@ -70,10 +71,11 @@ class Kernels(unittest.TestCase):
                 self.assertRegex(name, f"^({INCLUDES.pattern})$", path.name)
 
     def test_length(self):
+        before = 0
         for path in KERNELS:
-            most = MOST_LINES_OF.get(path.name[:2], 450 if path.name[:2] >= "11" else 300)
-            lines = [line for line in path.read_text().splitlines() if not MARKER.fullmatch(line)]
-            self.assertLessEqual(len(lines), most, path.name)
+            most = max(MOST_LINES_OF.get(path.name[:2], 450 if path.name[:2] >= "11" else 300), before + MORE_LINES)
+            before = sum(not MARKER.fullmatch(line) for line in path.read_text().splitlines())
+            self.assertLessEqual(before, most, path.name)
 
     def test_header_tells_how_to_build_it(self):
         for path in KERNELS + NEXT:

@@ -283,7 +283,7 @@ class Tool(ScriptTest):
         self.assertEqual([(row["chapter"], row["best"], row["of"]) for row in rows[4:6]], [("04", None, 5), ("05", 3, 5)])
 
     def test_bad_arguments(self):
-        self.assert_one_sentence(self.quiz("17"), "00 to 16", "'17'")
+        self.assert_one_sentence(self.quiz("99"), f"00 to {max(KNOWN)}", "'99'")
         self.assert_one_sentence(self.quiz("05", "--answers", "abc"), "5 letters", "'abc' has 3")
         self.assert_one_sentence(self.quiz("05", "--answers", "abzca"), "question 3 of chapter 05", "'z'")
         self.assert_one_sentence(self.quiz("05", "--list"), "--list")

@@ -136,17 +136,24 @@ def stale_of(entries, card):
                     for entry in entries for file in files_of(entry) or [None] if (entry.name, file) not in stale}
 
 
-def lacks(entry, card, file):
-    """Whether this file of an entry, or a kernel in it, was never measured on the card."""
+def new_to(card):
+    """The numbers of kernels of which a card has nothing at all."""
+    wanted = {number for entry in manifest() if entry.file for number in entry.kernels}
+    return sorted(wanted - {number for name, found in records_by_file().items() if name.startswith(f"{card}/") for number in found})
+
+
+def lacks(entry, card, file, new=()):
+    """Whether this file of an entry, or a kernel in it but these, was never measured on the card."""
     if not entry.kernels:
         return not has_file(card, file)
     found = records_in(card, file)
-    return any(n not in found for n in candidates(entry, file))
+    return any(n not in found for n in candidates(entry, file) if n not in new)
 
 
 def incomplete(card):
-    """The names of measurements that a card's set still lacks."""
-    return [entry.name for entry in manifest() if not entry.kept and any(lacks(entry, card, file) for file in files_of(entry))]
+    """The names of measurements that a card's set still lacks, of the kernels that are in it."""
+    new = new_to(card)
+    return [entry.name for entry in manifest() if not entry.kept and any(lacks(entry, card, file, new) for file in files_of(entry))]
 
 
 def present():

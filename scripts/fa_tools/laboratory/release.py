@@ -32,6 +32,8 @@ def obstacles():
     for (file, which), names in found.items():
         yield f"{relative(file)} has kernels {which}: {', '.join(sorted(names))}"
     for card in cards():
+        if new := measure.new_to(card):
+            yield f"bench/results/{card} has nothing of {', '.join(measure.known()[number] for number in new)}"
         if lacking := measure.incomplete(card):
             yield f"bench/results/{card} lacks {', '.join(lacking)}"
     for path in sorted((ROOT / "kernels" / "next").glob("*.cu")):

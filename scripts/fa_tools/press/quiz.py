@@ -153,7 +153,7 @@ def list_chapters(known, as_json):
 
 def main():
     parser = Parser("quiz", __doc__, EXAMPLE)
-    parser.add_argument("chapter", nargs="?", metavar="NN", help="the number of a chapter, 00 to 16")
+    parser.add_argument("chapter", nargs="?", metavar="NN", help="the number of a chapter")
     parser.add_argument("--list", action="store_true", help="show the chapters and your best scores")
     parser.add_argument("--answers", metavar="LETTERS", help="grade these letters, one per question, and ask nothing")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (what is asked goes to standard error)")

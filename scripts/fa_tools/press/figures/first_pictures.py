@@ -2,7 +2,7 @@
 numbers."""
 
 import math
-from itertools import accumulate, groupby
+from itertools import groupby
 
 from fa_tools.cards import BOOK, file_named
 from fa_tools.press.charts.speeds import factor
@@ -14,7 +14,7 @@ from fa_tools.tools import ROOT, read_json, results_files
 GPU, MACHINE = machine_named(BOOK)
 
 # The idea of each step, 01 first, and what held up the kernel before it: something had to be moved (orange), a unit had
-# no cycle left (blue), or one piece of work waited for another (green). A kernel behind the last one is not on the map.
+# no cycle left (blue), or one piece of work waited for another (green). A kernel that is not measured yet is not on the map.
 MOVED, BUSY, WAITED = ORANGE, BLUE, GREEN
 LOOKS = (MOVED, "data to move"), (BUSY, "a busy unit"), (WAITED, "waiting")
 SHARED = "shared|memory", MOVED
@@ -26,7 +26,7 @@ STEPS = (
     ("producer|warps", "warps that wait|for warps", WAITED), ("softmax|overlap", "expo-|nentials", WAITED),
     ("persistent", "ends of|tiles", WAITED), ("no row|maximum", "row|max", WAITED),
 )
-NEEDS = (("any GPU", 3), ("Tensor Cores: A100 and later", 7), ("Hopper: H100 and H200", 6))
+NEEDS = (("any GPU", 0), ("Tensor Cores: A100 and later", 3), ("Hopper: H100 and H200", 10))  # from which step on
 
 
 def speeds():
@@ -61,7 +61,14 @@ SPREAD = 0.025  # a smaller difference between two steps is none
 
 
 def kernels():
-    return sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
+    """Those on the map: of which there are both figures."""
+    return sorted(speeds().keys() & shares().keys())
+
+
+def needs():
+    """(what, from which step on, of how many steps)"""
+    ends = [*(first for _, first in NEEDS[1:]), len(kernels())]
+    return [(what, first, end - first) for (what, first), end in zip(NEEDS, ends)]
 
 
 def percent(share):
@@ -82,8 +89,11 @@ def gained(share, before):
         "Height (log), % and ×: FLOPs per cycle and SM, of 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s at 4096 tokens.",
         halves=Halves(440, ("held up", "by:"), "Below a step: what held up the one before, and the GPUs that it needs."))
 def ladder_map(p):
-    left, wide, base, decade, names, limits, needs = 16, 53, 280, 58, 318, 354, 416
+    left, base, decade, names, limits, below = 16, 280, 58, 318, 354, 416
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
+    steps = list(zip(kernels(), STEPS))
+    right = left + 848
+    wide = (right - left) / len(steps)
     p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target) g[id]:not(:target){opacity:.45}"
 
     def top(share):
@@ -93,15 +103,15 @@ def ladder_map(p):
         lines = text.split("|")
         p.lines(x, y - 7 * (len(lines) - 1), 14, lines, 11, INK.text, "middle")
 
-    p.line(left, top(1), left + 16 * wide, top(1), INK.line, 1, "4 4")
+    p.line(left, top(1), right, top(1), INK.line, 1, "4 4")
     p.text(left + 4, top(1) - 5, "100 %: as many as the data sheet says", 11, INK.muted, "start")
-    p.line(left, base, left + 16 * wide, base, INK.line)
+    p.line(left, base, right, base, INK.line)
     for libraries in ({"fa3": "FlashAttention-3", "cudnn": "cuDNN"}, {"fa2": "FlashAttention-2"}):
         height = top(max(found[f"peer/{peer}"] for peer in libraries))
         shown = ", ".join(f"{name} {percent(found[f'peer/{peer}'])}" for peer, name in libraries.items())
-        p.line(left + 12 + 5.4 * len(shown), height, left + 16 * wide, height, INK.muted, 1, "2 3")
+        p.line(left + 12 + 5.4 * len(shown), height, right, height, INK.muted, 1, "2 3")
         p.text(left + 4, height + 4, shown, 11, INK.muted, "start")
-    for i, (kernel, (idea, _, look)) in enumerate(zip(kernels(), STEPS)):
+    for i, (kernel, (idea, _, look)) in enumerate(steps):
         x, y, middle = left + i * wide, top(found[kernel]), left + (i + 0.5) * wide
         with p.group(f'id="at-{kernel[:2]}"'):
             with p.group('class="here"'):
@@ -122,16 +132,14 @@ def ladder_map(p):
         before = found[kernel]
     p.lines(left, limits + 15, 14, ("held up", "by:"), 11)
     x = left + wide
-    for (limit, look), steps in groupby(STEPS[1:], lambda step: step[1:]):
-        width = wide * len(list(steps))
+    for (limit, look), alike in groupby([step for _, step in steps[1:]], lambda step: step[1:]):
+        width = wide * len(list(alike))
         p.rect(x + 1, limits, width - 2, 38, *look, 4)
         words(x + width / 2, limits + 23, limit)
         x += width
-    x = left
-    for what, steps in NEEDS:
-        p.rect(x + 1, needs, wide * steps - 2, 22, *GREY, 4)
-        words(x + wide * steps / 2, needs + 15, what)
-        x += wide * steps
+    for what, first, count in needs():
+        p.rect(left + wide * first + 1, below, wide * count - 2, 22, *GREY, 4)
+        words(left + wide * (first + count / 2), below + 15, what)
     for i, (look, meaning) in enumerate(LOOKS):
         x = left + wide + 112 * i
         p.rect(x + 1, limits + 43, 18, 9, *look, 2)
@@ -148,19 +156,19 @@ def ladder_map_for_phones(p):
                          "orange: data to move, blue: a busy unit, green: waiting."))
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
     left, full, high, y = 152, 200, 40, 108
-    needs = dict(zip((0, *accumulate(steps for _, steps in NEEDS)), (what for what, _ in NEEDS)))
+    steps, from_here = list(zip(kernels(), STEPS)), {first: what for what, first in NEEDS}
 
     def wide(share):
         return max(full * share, 2)
 
-    at, end = left + wide(found["peer/fa3"]), y + high * len(STEPS) + 26 * len(NEEDS)
+    at, end = left + wide(found["peer/fa3"]), y + high * len(steps) + 26 * len(NEEDS)
     p.line(at, y, at, end + 4, INK.text, 1, "3 3")
     p.text(at + 4, end + 18, f"FlashAttention-3: {percent(found['peer/fa3'])}", 11.5, INK.text, "end")
     p.height = end + 30
-    for i, (kernel, (idea, limit, look)) in enumerate(zip(kernels(), STEPS)):
-        if i in needs:
+    for i, (kernel, (idea, limit, look)) in enumerate(steps):
+        if i in from_here:
             p.rect(8, y + 2, 384, 20, *GREY, 4)
-            p.text(200, y + 16, needs[i], 11.5)
+            p.text(200, y + 16, from_here[i], 11.5)
             y += 26
         p.text(14, y + 17, kernel[:2], 14, anchor="start", weight="bold")
         p.text(38, y + 16, idea.replace("|", " "), 12, anchor="start")
