@@ -2,7 +2,7 @@
 // beside cuBLASLt.
 //
 //   build/emulator/bin/gemm                        one small product, checked
-//   build/cuda/bin/gemm --json h200_gemm.json      the products of the appendix
+//   build/cuda/bin/gemm --json gemm.json           the products of the appendix
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>

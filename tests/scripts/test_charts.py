@@ -65,6 +65,12 @@ class Specs(SpecTest):
         self.assertEqual(list(self.specs(cuda_results())), ["ladder", "speedup", "seq_len", "roofline"])
         self.assertEqual(list(self.specs(peer_results())), ["ladder", "speedup", "seq_len", "peer-seq_len", "roofline"])
 
+    def test_charts_of_two_cards_have_names_of_their_own(self):
+        other = cuda_results()
+        other["machine"]["gpu"] = "NVIDIA H100 80GB HBM3"
+        files = [self.write(f"{card}/x.json", data) for card, data in (("a", cuda_results()), ("b", other), ("c", emulator_results()))]
+        self.assertEqual([group.stem for group in chart.group_files(files)], ["x-h200", "x-h100", "x-emulator"])
+
     def test_a_causal_record_is_never_beside_a_full_one(self):
         data = peer_results()
         full = [r for r in data["records"] if r["kernel"] != "peer/cudnn"]
@@ -110,19 +116,19 @@ class Drawn(ScriptTest):
         return done.stdout
 
     def test_gpu_results(self):
-        source = self.write("h200.json", cuda_results())
+        source = self.write("gpu.json", cuda_results())
         out = self.folder / "charts"
         said = self.draw(source, "-o", out)
         charts = ("ladder", "speedup", "seq_len")
         names = {path.name for path in out.iterdir()}
-        self.assertEqual(names, {f"h200-{name}{end}" for name in charts for end in ENDS})
-        self.assertEqual(re.findall(r"h200-(\w+)\.svg \(also h200-\w+\.png\)", said), list(charts))
+        self.assertEqual(names, {f"gpu-{name}{end}" for name in charts for end in ENDS})
+        self.assertEqual(re.findall(r"gpu-(\w+)\.svg \(also gpu-\w+\.png\)", said), list(charts))
         self.assertEqual(said.count("No roofline: it needs the profiler's counters"), 1)
-        ladder = (out / "h200-ladder.svg").read_text(encoding="utf-8")
+        ladder = (out / "gpu-ladder.svg").read_text(encoding="utf-8")
         for text in ("NVIDIA H200", "bf16", "1024 tokens", "head_dim 128", "01_naive", "peer/fa2", "wrong: head 3",
                      "skipped: needs compute capability 9.0", "TFLOP/s"):
             self.assertIn(text, ladder)
-        self.assertTrue((out / "h200-ladder.png").read_bytes().startswith(b"\x89PNG"))
+        self.assertTrue((out / "gpu-ladder.png").read_bytes().startswith(b"\x89PNG"))
         # Drawn again, into another folder, with another time of day: the same bytes.
         again = self.folder / "again"
         self.draw(source, "-o", again)
@@ -152,7 +158,7 @@ class Drawn(ScriptTest):
     def test_one_sentence(self):
         self.assert_one_sentence(self.run_script(VENV_PYTHON, CHART, self.folder / "none.json"), "no such file")
         text = json.dumps(cuda_results())
-        cut, whole = self.write("cut.json", text[: len(text) // 2]), self.write("h200.json", text)
+        cut, whole = self.write("cut.json", text[: len(text) // 2]), self.write("whole.json", text)
         done = self.run_script(VENV_PYTHON, CHART, cut, "-o", self.folder / "charts")
         self.assert_one_sentence(done, "cut.json", "cut off")
         self.assertFalse((self.folder / "charts").exists())

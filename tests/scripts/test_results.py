@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import subprocess
+import unittest
 from pathlib import Path
 from unittest import mock
 
@@ -150,7 +151,7 @@ class Committed(ScriptTest):
         own = ("profile", "rates", "gemm", "experiments", "timelines")
         files = [name for name in files if not any(part in Path(name).name for part in own)]
         self.assertTrue(files)
-        self.run_script(VALIDATE, *files, code=0)
+        self.run_script(VALIDATE, *files, code=0, timeout=500)
 
     def test_one_record_a_line(self):
         """The form in which programs and scripts write what is kept; C++ has written some of these files, Python others."""
@@ -192,6 +193,23 @@ class Committed(ScriptTest):
         for name, data in read_set(RESULTS / EMULATOR / "solutions.jsonl").items():
             with self.subTest(name):
                 self.assertLessEqual(counted(data), names)
+
+
+class Cards(unittest.TestCase):
+    def test_folders_follow_from_the_names_of_gpus(self):
+        for gpu, card in (("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H100 PCIe", "h100pcie"), ("Tesla T4", "t4"),
+                          ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA GeForce RTX 4090", "rtx4090"), ("Tesla V100-SXM2-16GB", "v100"),
+                          ("NVIDIA GeForce RTX 3080 Laptop GPU", "rtx3080laptop"), ("NVIDIA L40S", "l40s"), ("h100", "h100")):
+            self.assertEqual(card_of(gpu), card)
+        self.assertEqual(gpu_of({"recorded": {"gpu": "NVIDIA H200 (sm_90, 132 SMs)"}}), "NVIDIA H200")
+        self.assertIsNone(gpu_of(emulator_results()))
+
+    def test_words_that_name_a_file(self):
+        self.assertEqual([file_named(word) for word in ("bf16_d128", f"{BOOK}:peers/under_load", f"{EMULATOR}:counts/d64", "machines", "none",
+                                                        "counts/d64", "08/07", f"{BOOK}:machines")],
+                         [f"bench/results/{BOOK}/bf16_d128.json", f"bench/results/{BOOK}/peers.jsonl#under_load",
+                          f"bench/results/{EMULATOR}/counts.jsonl#d64", "bench/machines.json", None, None, None, None])
+        self.assertEqual(cards()[0], BOOK)
 
 
 class NewFiles(ScriptTest):

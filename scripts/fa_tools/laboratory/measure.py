@@ -405,7 +405,7 @@ def merged(old, new, file, adopt=False):
         if gone := set(record.get("ratio", ())) - set(mine.get(each, record).get("ratio", ())):
             refused.append(f"{file}: {each[0]} has no ratio to {', '.join(sorted(gone))}")
             mine = {of: mine[of] for of in mine if of[0] != each[0]}
-    if not any(kind(name) == "kernel" for name, _ in mine):
+    if not any(kind(name) == "kernel" for name, _ in mine) and any(kind(record["kernel"]) == "kernel" for record in new[field]):
         return None, refused
     if field == "launches":
         for name in {record["kernel"] for record in kept}:  # a kernel may have other functions than before

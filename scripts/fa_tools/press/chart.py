@@ -20,7 +20,7 @@ from collections import Counter, namedtuple
 from fnmatch import fnmatch
 from pathlib import Path
 
-from fa_tools.cards import BOOK, EMULATOR, file_named
+from fa_tools.cards import BOOK, EMULATOR, card_of, file_named
 from fa_tools.press.charts.emulator import bounds_chart, emulator_ideal, emulator_ladder
 from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
@@ -76,6 +76,10 @@ class Group:
             return self.machine["gpu"]
         return "Emulator" if self.machine.get("checked") else "Emulator, fast build"
 
+    def whose(self):
+        """What tells its charts from those of another machine: h100, emulator."""
+        return card_of(self.machine["gpu"]) if self.cuda else EMULATOR
+
     def add(self, data, run):
         """`run` tells records of different files apart."""
         for record in data["records"]:
@@ -110,7 +114,7 @@ def group_files(names):
     for group in groups.values():
         tell_apart(list(group.records.values()))
         if stems[group.stem] > 1:
-            group.stem += "-" + group.machine["backend"]
+            group.stem += f"-{group.whose()}"
     return list(groups.values())
 
 
@@ -354,7 +358,7 @@ def main():
     for group, specs in charts:
         stem = group.stem
         if args.name is not None:
-            stem = args.name if len(groups) == 1 else f"{args.name}-{group.machine['backend']}"
+            stem = args.name if len(groups) == 1 else f"{args.name}-{group.whose()}"
         for chart, spec_of in specs:
             name = f"{stem}-{chart}"
             if isinstance(spec_of, str):

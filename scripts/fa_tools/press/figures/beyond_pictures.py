@@ -178,7 +178,7 @@ Cut = namedtuple("Cut", "tiles blocks pieces busiest")  # blocks: of a tile; bus
 
 
 def cut(heads, kv_heads, queries, keys, head_dim=128):
-    """What split_keys makes of a problem on an H200, heads counted over the batch."""
+    """What split_keys makes of a problem on such a GPU, heads counted over the batch."""
     source = SPLIT.read_text(encoding="utf-8")
     for line in REPEATED:
         if line not in source:

@@ -86,7 +86,7 @@ def gained(share, before):
 
 @figure("map", 448, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
         "The ladder: sixteen steps towards the full speed of the Tensor Cores",
-        "Height (log), % and ×: FLOPs per cycle and SM, of 4,096 on the data sheet (H200, bf16, 2048 tokens). Foot: TFLOP/s at 4096 tokens.",
+        f"Height (log), % and ×: FLOPs per cycle and SM, of 4,096 on the data sheet ({BOOK.upper()}, bf16, 2048 tokens). Foot: TFLOP/s at 4096 tokens.",
         halves=Halves(440, ("held up", "by:"), "Below a step: what held up the one before, and the GPUs that it needs."))
 def ladder_map(p):
     left, base, decade, names, limits, below = 16, 280, 58, 318, 354, 416
@@ -151,7 +151,7 @@ def ladder_map(p):
 def ladder_map_for_phones(p):
     """The same as a list, with linear bars to the right."""
     p.heading("The ladder: sixteen steps", x=14, y=28)
-    p.lines(14, 48, 16, ("Bar, % and ×: FLOPs per cycle and SM, of 4,096 on the", "data sheet (H200, bf16, 2048 tokens). Right, below ×:",
+    p.lines(14, 48, 16, ("Bar, % and ×: FLOPs per cycle and SM, of 4,096 on the", f"data sheet ({BOOK.upper()}, bf16, 2048 tokens). Right, below ×:",
                          "TFLOP/s at 4096 tokens. Grey: what held up the step before,",
                          "orange: data to move, blue: a busy unit, green: waiting."))
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
