@@ -13,7 +13,6 @@
 // elsewhere.
 #include <benchmark/benchmark.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -28,6 +27,7 @@
 #include <vector>
 
 #include "common/cli/cli.h"
+#include "common/cli/parser.h"
 #include "common/cli/protocols.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
@@ -199,11 +199,11 @@ void print_help() {
 int run_suite(int argc, char** argv) {
   const std::vector<std::string> command = command_of(argc, argv);
   benchmark::Initialize(&argc, argv, print_help);  // takes its own arguments away
-  CLI::App app("The kernels under Google Benchmark");
+  Parser app("The kernels under Google Benchmark");
   std::string protocol, json;
-  app.add_option("--protocol", protocol);
-  app.add_option("--json", json);
-  if (!parse_arguments(app, argc, argv)) return 0;
+  app.add_option("--protocol", protocol, "");
+  app.add_option("--json", json, "");
+  if (!app.parse(argc, argv)) return 0;
   if (!json.empty() && protocol.empty()) throw BadInput("--json needs --protocol (see --help)");
   if (!json.empty()) check_writable(json);
 

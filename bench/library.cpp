@@ -4,7 +4,6 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,11 +16,8 @@
 namespace fa {
 namespace {
 
-using json = nlohmann::ordered_json;
-
-nlohmann::json parsed(const char* text) {
-  nlohmann::json request = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (request.is_discarded()) throw BadInput("the request is not JSON");
+Json parsed(const char* text) {
+  const Json request = Json::parse(text, "the request");
   return request;
 }
 
@@ -33,8 +29,8 @@ void call(FaBenchPeer peer, FaBenchTask task, const Tensors& tensors, void* o) {
   if (code != 0) throw BackendError(sentence);
 }
 
-json describe() {
-  json names = json::array();
+Json describe() {
+  Json names = Json::array();
   for (const Kernel& each : kernels()) names.push_back(each.name);
   return {{"machine", describe_machine()}, {"kernels", names}};
 }
@@ -42,12 +38,12 @@ json describe() {
 // The runner of the latest problem, whose tensors stay on the GPU for the next request.
 class Measuring {
  public:
-  json measure(const Fields& fields, FaBenchSay say) {
+  Json measure(const Fields& fields, FaBenchSay say) {
     std::vector<const Kernel*> chosen;
-    const nlohmann::json& names = fields.at("kernels");
-    if (!names.is_array() || names.empty()) throw BadInput("measure: 'kernels' must be names");
+    const Json& names = fields.at("kernels");
+    if (!names.is_list() || names.empty()) throw BadInput("measure: 'kernels' must be names");
     for (const auto& name : names) {
-      if (!name.is_string()) throw BadInput("measure: 'kernels' must be names");
+      if (!name.is_text()) throw BadInput("measure: 'kernels' must be names");
       chosen.push_back(&find_kernel(name.get<std::string>()));
     }
     const Problem problem = read_problem(fields, /*any_length=*/true);
@@ -61,7 +57,7 @@ class Measuring {
     runner_.reset();  // first, so that both need not fit
     runner_ = std::make_unique<Runner>(
         problem, make_inputs(problem, protocol.inputs, protocol.seed), protocol);
-    json records = json::array();
+    Json records = Json::array();
     for (const Record& record : fa::measure(*runner_, chosen, protocol, tell)) {
       records.push_back(to_json(record));
     }
@@ -72,11 +68,11 @@ class Measuring {
   std::unique_ptr<Runner> runner_;
 };
 
-json answer(const char* request, FaBenchSay say) {
+Json answer(const char* request, FaBenchSay say) {
   // Left to the end of the process, as CUDA itself ends before the destructors of statics.
   static Measuring& measuring = *new Measuring;
   try {
-    const nlohmann::json object = parsed(request);
+    const Json object = parsed(request);
     const std::string op = Fields(object, "the request").text("op");
     if (op == "describe") return describe();
     if (op == "measure") return measuring.measure(Fields(object, op), say);
@@ -94,7 +90,7 @@ json answer(const char* request, FaBenchSay say) {
 const char* fa_bench_add(const char* json, FaBenchPeer peer) {
   static std::string problem;
   try {
-    const nlohmann::json object = fa::parsed(json);
+    const fa::Json object = fa::parsed(json);
     const fa::Fields fields(object, "the peer");
     const fa::Fields of_library(fields.at("library"), "the peer's library");
     const fa::Library library{of_library.text("name"), of_library.text("version"),
@@ -123,6 +119,6 @@ const char* fa_bench_add(const char* json, FaBenchPeer peer) {
 const char* fa_bench_request(const char* json, FaBenchSay say) {
   static std::string text;
   // Text from the request may be no UTF-8.
-  text = fa::answer(json, say).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text = fa::answer(json, say).dump();
   return text.c_str();
 }

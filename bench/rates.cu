@@ -11,15 +11,14 @@
 // needs the result of the one before.
 #include <cuda_runtime.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "common/cli/cli.h"
+#include "common/cli/parser.h"
 #include "common/harness/files.h"
 #include "common/harness/results.h"
 #include "common/launch/launch.h"
@@ -548,16 +547,16 @@ class Bench {
 };
 
 int measure_all(int argc, char** argv) {
-  CLI::App app{
+  Parser app(
       "Measures how fast an SM executes single instructions: cycles between independent ones and\n"
-      "cycles until a result can be used.\n\nExample:\n  rates mma ex2 --json rates.json"};
+      "cycles until a result can be used.\n\nExample:\n  rates mma ex2 --json rates.json");
   std::vector<std::string> wanted;
   std::string file;
   app.add_option("INSTRUCTION", wanted, "names, or how they begin (mma, ex2); default: all");
   app.add_option("--json", file, "write the results to a file");
   bool list = false;
   app.add_flag("--list", list, "only list the instructions");
-  if (!parse_arguments(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   std::vector<Entry> chosen;
   const auto begins_with = [](const Entry& entry) {
     return [&entry](const std::string& name) { return std::string(entry.name).starts_with(name); };
@@ -580,11 +579,11 @@ int measure_all(int argc, char** argv) {
 
   if (!file.empty()) check_writable(file);
   const std::string created = utc_now();
-  const nlohmann::json machine = describe_machine();
+  const Json machine = describe_machine();
   Bench bench(machine.at("sm_count").get<int>());
   printf("%s\n\n%-17s %6s %6s %11s %15s %8s\n", machine_title().c_str(), "instruction", "warps",
          "chains", "cycles each", "an SM and cycle", "latency");
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  Json results = Json::array();
   for (const Entry& entry : chosen) {
     if (entry.warps == 4 && device_capability() != 90) {
       printf("%-17s only compute capability 9.0 has it\n", entry.name);
@@ -596,10 +595,10 @@ int measure_all(int argc, char** argv) {
     snprintf(work, sizeof work, "%.1f %s", entry.work / best.cycles, entry.unit);
     printf("%-17s %6d %6d %11.3f %15s %8.1f", entry.name, best.warps, best.variant.chains,
            best.cycles, work, latency);
-    nlohmann::ordered_json result = {{"name", entry.name},    {"ptx", entry.ptx},
-                                     {"warps", best.warps},   {"chains", best.variant.chains},
-                                     {"cycles", best.cycles}, {"work", entry.work},
-                                     {"unit", entry.unit},    {"latency_cycles", latency}};
+    Json result = {{"name", entry.name},    {"ptx", entry.ptx},
+                   {"warps", best.warps},   {"chains", best.variant.chains},
+                   {"cycles", best.cycles}, {"work", entry.work},
+                   {"unit", entry.unit},    {"latency_cycles", latency}};
     if (entry.flops > 0) {
       const auto [tflops, clock] = bench.sustained(entry, best);
       printf("   %.0f TFLOP/s at %.0f MHz", tflops, clock);
@@ -610,11 +609,11 @@ int measure_all(int argc, char** argv) {
     results.push_back(result);
   }
   if (!file.empty()) {
-    const nlohmann::ordered_json all = {{"rates_version", 1},
-                                        {"created", created},
-                                        {"command", command_of(argc, argv)},
-                                        {"machine", machine},
-                                        {"instructions", results}};
+    const Json all = {{"rates_version", 1},
+                      {"created", created},
+                      {"command", command_of(argc, argv)},
+                      {"machine", machine},
+                      {"instructions", results}};
     write_file_whole(file, lines_of(all));
   }
   return 0;

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +39,7 @@ bool on_gpu() { return true; }
 int device_capability() { return 90; }
 size_t device_shared_bytes() { return 227 * 1024; }
 
-nlohmann::json describe_machine() {
+Json describe_machine() {
   return {{"backend", "cuda"},
           {"gpu", "Fake GPU"},
           {"compute_capability", "9.0"},

@@ -6,7 +6,7 @@ Usage: test_bench_nvcc.py compile gemm|rates FOLDER FLAG...   cubins into FOLDER
        test_bench_nvcc.py sass rates FOLDER    bench/rates.cu times the instruction that it names, as often as it says, and
                                                little besides
 
-`sass` needs nvdisasm. Flags of include folders may hold several, separated by semicolons.
+`sass` needs nvdisasm.
 """
 
 import re
@@ -98,7 +98,7 @@ def compile_by_nvcc(source, cubin, *options):
 
 
 what, of, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-flags = [flag for flags in sys.argv[4:] for flag in flags.split(";") if flag]
+flags = sys.argv[4:]
 nvcc, version = find_nvcc()
 try:
     nvdisasm = sass.find_nvdisasm(nvcc) if what == "sass" else None

@@ -2,7 +2,6 @@
 // its place. The kernels here are compiled with the instrumentation, the tests are not.
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/emulator/core/launch.h"

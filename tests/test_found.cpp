@@ -35,7 +35,9 @@ class CheckedBug : public testing::TestWithParam<Bug> {
   void expect_counters(const Record& counted, const Record& real) const {
     const Facts found = broken::facts_of_counters(counted, real);
     EXPECT_EQ(found.value("counter", ""), facts.value("counter", "")) << kRewrite;
-    EXPECT_NEAR(found.value("ratio", 0.0), facts.value("ratio", 0.0), 0.006) << kRewrite;
+    EXPECT_NEAR(found.value("ratio", 0.0).get<double>(), facts.value("ratio", 0.0).get<double>(),
+                0.006)
+        << kRewrite;
   }
 
   const Bug& bug = GetParam();

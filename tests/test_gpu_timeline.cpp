@@ -1,7 +1,6 @@
 // From a GPU's records to a timeline, with records made by hand: every time below can be seen in
 // the test.
 #include <map>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "common/launch/launch.h"
@@ -254,7 +253,7 @@ TEST_F(GpuTimelines, AreFiles) {
   writer.products(0, 10, 40, 50, 128, 8);
   writer.wait(0, 100, 500, Event::kWgmmaWait, 70, 0);
   const GpuTrace trace{{recording}, decoded(), "Some GPU", 0.5, 0.625};
-  const auto file = nlohmann::json::parse(trace_json(trace, problem(1, 2, 128, 64, Dtype::kFp16)));
+  const auto file = Json::parse(trace_json(trace, problem(1, 2, 128, 64, Dtype::kFp16)));
   const auto& about = file["otherData"];
   EXPECT_EQ(about["kernel"], "made by hand");
   EXPECT_EQ(about["cta"], 3);
@@ -262,7 +261,7 @@ TEST_F(GpuTimelines, AreFiles) {
   EXPECT_EQ(about["recorded"]["gpu"], "Some GPU");
   EXPECT_EQ(about["recorded"]["recording_ms"], 0.625);
   std::map<std::string, int> phases;
-  for (const auto& event : file["traceEvents"]) phases[event["ph"]]++;
+  for (const auto& event : file["traceEvents"]) phases[event["ph"].get<std::string>()]++;
   EXPECT_EQ(phases["M"], 8);  // two groups of one row: names and places
   EXPECT_EQ(phases["X"], 5);
 }

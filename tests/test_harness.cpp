@@ -641,6 +641,23 @@ TEST(Protocols, BadFilesAreRefused) {
   }
 }
 
+// ---- JSON ---------------------------------------------------------------------------------------
+TEST(JsonValues, AreReadAsTheyWereWritten) {
+  const char* const text =
+      R"({"z":-1,"a":[18446744073709551615,0.1,1e+300,true,null],"t":"\u0001\"é"})";
+  const Json value = Json::parse(text);
+  EXPECT_EQ(value.dump(), text);
+  EXPECT_EQ(Json::parse(value.dump(/*ascii=*/true)), value);
+  EXPECT_EQ(Json({{"z", -1}, {"a", value["a"]}, {"t", value["t"]}}), value);
+  EXPECT_EQ(Json({{"x", 1}, {"y", 2.0}}), Json({{"y", 2}, {"x", 1u}})) << "by value, in any order";
+  EXPECT_NE(Json(-1), Json(UINT64_MAX));
+  EXPECT_EQ(Json({0.1f, 3.0f}).dump(), "[0.1,3.0]") << "as many digits as tell floats apart";
+  EXPECT_EQ(Json("\xff").dump(), "\"\ufffd\"") << "what is no UTF-8 is replaced";
+  EXPECT_THROW(Json::parse("{"), BadInput);
+  EXPECT_THROW((void)value["b"], std::out_of_range);
+  EXPECT_THROW((void)value["a"].get<int>(), std::logic_error);
+}
+
 // ---- files that are written ---------------------------------------------------------------------
 TEST(WriteFile, CanBeAskedBefore) {
   const TemporaryFolder folder;

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ratio>
 #include <utility>
 
@@ -14,8 +13,6 @@
 
 namespace fa::test {
 namespace {
-
-using nlohmann::json;
 
 const Problem kSmall = problem(1, 1, 128, 64, Dtype::kFp16);
 
@@ -95,8 +92,8 @@ TEST_F(MeasuringTest, UnderLoadTheWarmUpRunsForSeconds) {
   EXPECT_EQ(written["time_ms"]["launches"], 4);
   EXPECT_EQ(written["under_load"]["time_ms"]["launches"], 500);
   const double tflops = kSmall.flops() * 1e-9;  // in 1 ms
-  EXPECT_DOUBLE_EQ(written["under_load"]["tflops"], tflops);
-  EXPECT_DOUBLE_EQ(written["under_load"]["joules_per_tflop"], 500 / tflops);
+  EXPECT_DOUBLE_EQ(written["under_load"]["tflops"].get<double>(), tflops);
+  EXPECT_DOUBLE_EQ(written["under_load"]["joules_per_tflop"].get<double>(), 500 / tflops);
   EXPECT_FALSE(written.contains("joules_per_tflop")) << "a burst is over before the driver knows";
 }
 
@@ -309,8 +306,8 @@ const char kRequest[] =
     R"("head_dim":64,"inputs":"normal","seed":1,"warmup":0,"iterations":2,"rounds":2,)"
     R"("max_seconds":9,"rest_ms":0,"load_seconds":0,"flush_l2":false,"rotating_inputs":1})";
 
-json answer(const std::string& request, FaBenchSay say = nullptr) {
-  return json::parse(fa_bench_request(request.c_str(), say));
+Json answer(const std::string& request, FaBenchSay say = nullptr) {
+  return Json::parse(fa_bench_request(request.c_str(), say));
 }
 
 std::string changed(const std::string& what, const std::string& by) {
@@ -319,12 +316,12 @@ std::string changed(const std::string& what, const std::string& by) {
 }
 
 TEST_F(MeasuringTest, RequestsAreMeasured) {
-  const json described = answer(R"({"op":"describe"})");
+  const Json described = answer(R"({"op":"describe"})");
   EXPECT_EQ(described["machine"]["backend"], "cuda");
   EXPECT_EQ(described["kernels"][1], "02_warm");
   static int steps_told;
   steps_told = 0;
-  const json records = answer(changed("\"01\"", R"("02_warm","05","peer/fake","ceiling/matmul")"),
+  const Json records = answer(changed("\"01\"", R"("02_warm","05","peer/fake","ceiling/matmul")"),
                               [](const char*, int, int steps) {
                                 steps_told = steps;
                                 return 0;
@@ -335,16 +332,16 @@ TEST_F(MeasuringTest, RequestsAreMeasured) {
   EXPECT_EQ(records[0]["status"], "passed");
   EXPECT_EQ(records[0]["registers"], 64);
   EXPECT_EQ(records[0]["time_ms"]["median"], 2.0);
-  EXPECT_EQ(records[0]["round_ms"], json::parse("[2.0,2.0]"));
+  EXPECT_EQ(records[0]["round_ms"], Json::parse("[2.0,2.0]"));
   EXPECT_EQ(records[1]["status"], "skipped");
   EXPECT_EQ(records[1]["reason"], "needs another GPU");
-  const json library = json::parse(R"({"name":"Fake","version":"1.0","implementation":"none"})");
+  const Json library = Json::parse(R"({"name":"Fake","version":"1.0","implementation":"none"})");
   EXPECT_EQ(records[2]["library"], library);
   EXPECT_FALSE(records[2].contains("registers"));
   EXPECT_EQ(records[3]["flops"], 1e9);
-  EXPECT_DOUBLE_EQ(records[3]["tflops"], 0.5);  // 1e9 operations in 2 ms
-  const json copy = answer(changed("\"01\"", "\"ceiling/copy\""))["records"][0];
-  EXPECT_DOUBLE_EQ(copy["gbytes_per_s"], 1);  // 2e6 bytes in 2 ms
+  EXPECT_DOUBLE_EQ(records[3]["tflops"].get<double>(), 0.5);  // 1e9 operations in 2 ms
+  const Json copy = answer(changed("\"01\"", "\"ceiling/copy\""))["records"][0];
+  EXPECT_DOUBLE_EQ(copy["gbytes_per_s"].get<double>(), 1);  // 2e6 bytes in 2 ms
   EXPECT_FALSE(copy.contains("tflops"));
 }
 
@@ -375,7 +372,7 @@ TEST_F(MeasuringTest, ALibraryIsMeasuredBesideTheKernels) {
     return answer(changed("\"01\"", R"("01","peer/added")"))["records"][1];
   };
   peer_answer = peer_launches = 0;
-  const json record = of_peer();
+  const Json record = of_peer();
   EXPECT_EQ(record["status"], "passed") << record;
   EXPECT_EQ(record["library"]["implementation"], "a function");
   EXPECT_EQ(record["round_ms"].size(), 2u);
@@ -391,7 +388,7 @@ TEST_F(MeasuringTest, ALibraryIsMeasuredBesideTheKernels) {
 TEST_F(MeasuringTest, RequestsGoOnAfterWhatFails) {
   fake_gpu().memory_bytes = 20000;
   EXPECT_EQ(answer(changed("\"heads\":1", "\"heads\":2")),
-            json::parse(R"({"error":"allocating 32768 bytes for Q: out of memory","lost":false})"));
+            Json::parse(R"({"error":"allocating 32768 bytes for Q: out of memory","lost":false})"));
   EXPECT_EQ(answer(kRequest)["records"][0]["status"], "passed");
   const auto stop = [](const char*, int, int) { return 1; };
   EXPECT_EQ(answer(kRequest, stop)["error"], "interrupted");
@@ -425,8 +422,8 @@ TEST_F(MeasuringTest, BadRequestsAreAnsweredWithOneSentence) {
        "measure: --score-std must be above 0 and at most 1000"},
   };
   for (const auto& [request, sentence] : cases) {
-    const json got = answer(request);
-    EXPECT_CONTAINS(got.value("error", ""), sentence);
+    const Json got = answer(request);
+    EXPECT_CONTAINS(got.value("error", "").get<std::string>(), sentence);
     EXPECT_EQ(got["lost"], false);
   }
 }
@@ -448,9 +445,9 @@ TEST(FakePrograms, WriteProtocolsAndRounds) {
   auto results = [&](const std::string& options) {
     const ProgramResult result = shell(program + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    return json::parse(read_file(folder / "r.json"));
+    return Json::parse(read_file(folder / "r.json"));
   };
-  const json whole = results("--protocol quick");
+  const Json whole = results("--protocol quick");
   EXPECT_EQ(whole["protocol"]["name"], "quick");
   EXPECT_EQ(whole["protocol"]["rounds"], 3);
   EXPECT_EQ(whole["protocol"]["load_seconds"], 0);
@@ -461,12 +458,12 @@ TEST(FakePrograms, WriteProtocolsAndRounds) {
   EXPECT_EQ(whole["records"][0]["time_ms"]["launches"], 4);
   EXPECT_EQ(whole["notes"].size(), 2u);
 
-  const json part = results("--protocol quick --dtype bf16 --head-dim 64");
+  const Json part = results("--protocol quick --dtype bf16 --head-dim 64");
   EXPECT_EQ(part["protocol"]["name"], "quick")
       << "a choice among its problems leaves them as they are";
   EXPECT_EQ(part["records"].size(), 2u);
 
-  const json changed = results("--protocol quick --iters 2 --rounds 1");
+  const Json changed = results("--protocol quick --iters 2 --rounds 1");
   EXPECT_FALSE(changed["protocol"].contains("name"));
   EXPECT_FALSE(changed["protocol"].contains("rounds"));
   EXPECT_EQ(changed["protocol"]["iterations"], 2);

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -32,7 +31,6 @@ namespace {
 using emu::Slice;
 using emu::Timeline;
 using emu::Work;
-using nlohmann::json;
 
 class Traces : public testing::Test {
  protected:
@@ -277,16 +275,16 @@ TEST_P(TracesOfKernels, AreValidFiles) {
   const auto recordings = record(find_kernel(GetParam()), p);
   ASSERT_FALSE(recordings.empty());
   const std::string text = trace_json(recordings, p, emu::replay(recordings));
-  const json file = json::parse(text);
+  const Json file = Json::parse(text);
   EXPECT_EQ(file["otherData"]["kernel"], GetParam());
   std::set<std::pair<int, int>> named;
   std::set<int> processes;
   std::map<std::pair<int, int>, std::vector<std::pair<int64_t, int64_t>>> rows;
-  std::map<int, json> starts, ends;
+  std::map<int, Json> starts, ends;
   int64_t last = 0;
-  for (const json& event : file["traceEvents"]) {
-    const std::string phase = event["ph"];
-    const std::pair<int, int> row{event["pid"], event["tid"]};
+  for (const Json& event : file["traceEvents"]) {
+    const std::string phase = event["ph"].get<std::string>();
+    const std::pair<int, int> row{event["pid"].get<int>(), event["tid"].get<int>()};
     if (phase == "M") {
       if (event["name"] == "thread_name") {
         EXPECT_TRUE(named.insert(row).second) << "two names for a row";
@@ -296,28 +294,28 @@ TEST_P(TracesOfKernels, AreValidFiles) {
     }
     EXPECT_TRUE(named.count(row) && processes.count(row.first)) << event;
     EXPECT_FALSE(event["name"].get<std::string>().empty());
-    const int64_t start = event["ts"];
+    const int64_t start = event["ts"].get<int64_t>();
     if (phase == "X") {
-      const int64_t duration = event["dur"];
+      const int64_t duration = event["dur"].get<int64_t>();
       EXPECT_GT(duration, 0) << event;
       auto& slices = rows[row];
       EXPECT_TRUE(slices.empty() || slices.back().second <= start) << event;
       slices.emplace_back(start, start + duration);
       last = std::max(last, start + duration);
-      EXPECT_FALSE(event["args"].contains("file") || event["args"]["statement"].empty()) << event;
+      EXPECT_FALSE(event["args"].contains("file") || event["args"]["statement"] == "") << event;
     } else if (phase == "s") {
-      EXPECT_TRUE(starts.emplace(event["id"], event).second);
+      EXPECT_TRUE(starts.emplace(event["id"].get<int>(), event).second);
     } else {
       ASSERT_EQ(phase, "f");
       EXPECT_EQ(event["bp"], "e");
-      EXPECT_TRUE(ends.emplace(event["id"], event).second);
+      EXPECT_TRUE(ends.emplace(event["id"].get<int>(), event).second);
     }
   }
   EXPECT_EQ(file["otherData"]["cycles"], last);
   EXPECT_EQ(starts.size(), ends.size());
-  const auto in_a_slice = [&](const json& event) {
-    const int64_t time = event["ts"];
-    for (const auto& [start, end] : rows[{event["pid"], event["tid"]}]) {
+  const auto in_a_slice = [&](const Json& event) {
+    const int64_t time = event["ts"].get<int64_t>();
+    for (const auto& [start, end] : rows[{event["pid"].get<int>(), event["tid"].get<int>()}]) {
       if (start <= time && time < end) return true;
     }
     return false;

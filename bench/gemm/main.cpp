@@ -3,19 +3,19 @@
 //
 //   build/emulator/bin/gemm                        one small product, checked
 //   build/cuda/bin/gemm --json gemm.json           the products of the appendix
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "bench/checks.h"
 #include "common/cli/cli.h"
+#include "common/cli/parser.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
@@ -94,14 +94,15 @@ std::vector<fa::Kernel> harness_kernels(const std::set<std::string>& wanted) {
   return all;
 }
 
-nlohmann::ordered_json record_of(const Record& record) {
-  nlohmann::ordered_json result = {
-      {"kernel", record.kernel},   {"dtype", name_of(current->dtype)},
-      {"m", current->task.size.m}, {"n", current->task.size.n},
-      {"k", current->task.size.k}, {"epilogue", name_of(current->task.epilogue)}};
-  nlohmann::ordered_json rest = to_json(record);
-  for (const char* field : {"kernel", "dtype", "batch", "heads", "seq_len", "head_dim"}) {
-    rest.erase(field);
+Json record_of(const Record& record) {
+  Json result = {{"kernel", record.kernel},   {"dtype", name_of(current->dtype)},
+                 {"m", current->task.size.m}, {"n", current->task.size.n},
+                 {"k", current->task.size.k}, {"epilogue", name_of(current->task.epilogue)}};
+  const std::set<std::string> of_attention = {"batch", "heads", "seq_len", "head_dim"};
+  const Json all = to_json(record);
+  Json rest = Json::object();
+  for (const auto& [name, value] : all.items()) {
+    if (!result.contains(name) && !of_attention.contains(name)) rest[name] = value;
   }
   if (on_gpu() && rest.contains("shared_memory_bytes")) {
     rest["registers"] = record.registers;
@@ -112,10 +113,10 @@ nlohmann::ordered_json record_of(const Record& record) {
 }
 
 int run_all(int argc, char** argv) {
-  CLI::App app{
+  Parser app(
       "Matrix products C = E(A B^T) with a fused epilogue E: checked against float64, then timed "
       "on a GPU.\n\n"
-      "Example:\n  gemm wgmma_tma --size 4096,4096,4096 --epilogue bias_gelu"};
+      "Example:\n  gemm wgmma_tma --size 4096,4096,4096 --epilogue bias_gelu");
   std::vector<std::string> names;
   std::vector<std::vector<int>> sizes;
   std::string epilogue, dtype = "bf16", file;
@@ -125,14 +126,14 @@ int run_all(int argc, char** argv) {
   protocol.max_seconds = 0.5;
   app.add_option("KERNEL", names, "default: all");
   std::vector<int> numbers;
-  app.add_option("--size", numbers, "m,n,k; several times for several products")->delimiter(',');
+  app.add_option("--size", numbers, "m,n,k; several times for several products")
+      .values_with_commas();
   app.add_option("--epilogue", epilogue, "none or bias_gelu; default: both")
-      ->check(CLI::IsMember({"none", "bias_gelu"}));
-  app.add_option("--dtype", dtype, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}));
-  app.add_option("--rounds", protocol.rounds, "in each, every kernel is timed once")
-      ->check(CLI::Range(1, 100));
+      .one_of({"none", "bias_gelu"});
+  app.add_option("--dtype", dtype, "bf16 or fp16").one_of({"bf16", "fp16"});
+  app.add_option("--rounds", protocol.rounds, "in each, every kernel is timed once").range(1, 100);
   app.add_option("--json", file, "write the results to a file");
-  if (!parse_arguments(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   for (const std::string& name : names) {
     if (std::none_of(kernels().begin(), kernels().end(),
                      [&](const Kernel& kernel) { return kernel.name == name; })) {
@@ -165,7 +166,7 @@ int run_all(int argc, char** argv) {
 
   const std::string created = utc_now();
   const std::set<std::string> wanted(names.begin(), names.end());
-  nlohmann::ordered_json records = nlohmann::ordered_json::array();
+  Json records = Json::array();
   // The harness asks for a problem of attention; a ceiling takes nothing of it but the dtype.
   Problem problem;
   problem.dtype = dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
@@ -204,17 +205,17 @@ int run_all(int argc, char** argv) {
     }
   }
   if (!file.empty()) {
-    const nlohmann::ordered_json all = {{"gemm_version", 1},
-                                        {"created", created},
-                                        {"command", command_of(argc, argv)},
-                                        {"machine", describe_machine()},
-                                        {"protocol",
-                                         {{"warmup", protocol.warmup},
-                                          {"iterations", protocol.iterations},
-                                          {"rounds", protocol.rounds},
-                                          {"rest_ms", protocol.rest_ms},
-                                          {"max_seconds", protocol.max_seconds}}},
-                                        {"records", records}};
+    const Json all = {{"gemm_version", 1},
+                      {"created", created},
+                      {"command", command_of(argc, argv)},
+                      {"machine", describe_machine()},
+                      {"protocol",
+                       {{"warmup", protocol.warmup},
+                        {"iterations", protocol.iterations},
+                        {"rounds", protocol.rounds},
+                        {"rest_ms", protocol.rest_ms},
+                        {"max_seconds", protocol.max_seconds}}},
+                      {"records", records}};
     write_file_whole(file, lines_of(all));
   }
   return exit_code;

@@ -10,7 +10,6 @@
 #include <iterator>
 #include <mutex>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -454,12 +453,12 @@ const char* fa_counters(void) {
     if (!fa::last_run)
       throw fa::BadInput("no kernel has run in this thread, so nothing was counted");
     const auto& [name, problem, counts] = *fa::last_run;
-    nlohmann::ordered_json json = {{"kernel", name},
-                                   {"dtype", fa::name_of(problem.dtype)},
-                                   {"batch", problem.batch},
-                                   {"heads", problem.heads},
-                                   {"seq_len", problem.seq_len},
-                                   {"head_dim", problem.head_dim}};
+    fa::Json json = {{"kernel", name},
+                     {"dtype", fa::name_of(problem.dtype)},
+                     {"batch", problem.batch},
+                     {"heads", problem.heads},
+                     {"seq_len", problem.seq_len},
+                     {"head_dim", problem.head_dim}};
     json.update(fa::rest_to_json(problem));
     if (problem.own_scale) json["scale"] = *problem.own_scale;
     json.update(fa::counts_to_json(name, counts));

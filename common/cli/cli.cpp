@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -13,7 +12,6 @@
 #include <iostream>
 #include <iterator>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,6 +22,7 @@
 #include "common/cli/trace_option.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
+#include "common/harness/json.h"
 #include "common/harness/results.h"
 #include "common/harness/sources.h"
 
@@ -93,19 +92,19 @@ void list_kernels(const std::string& file) {
   for (const Kernel& kernel : kernels()) {
     if (file.empty()) printf("%s\n", kernel.name.c_str());
     const auto& [causal, any_length, kv_heads, packed, lse, paged, strides] = kernel.takes;
-    const nlohmann::ordered_json about = {{"kernel", kernel.name},
-                                          {"source", source_of(kernel.name)},
-                                          {"compute_capability", kernel.needs.compute_capability},
-                                          {"exactly", kernel.needs.exactly},
-                                          {"traits", kTraits[int(kernel.traits)]},
-                                          {"takes",
-                                           {{"causal", causal},
-                                            {"any_length", any_length},
-                                            {"kv_heads", kv_heads},
-                                            {"packed", packed},
-                                            {"lse", lse},
-                                            {"paged", paged},
-                                            {"strides", strides}}}};
+    const Json about = {{"kernel", kernel.name},
+                        {"source", source_of(kernel.name)},
+                        {"compute_capability", kernel.needs.compute_capability},
+                        {"exactly", kernel.needs.exactly},
+                        {"traits", kTraits[int(kernel.traits)]},
+                        {"takes",
+                         {{"causal", causal},
+                          {"any_length", any_length},
+                          {"kv_heads", kv_heads},
+                          {"packed", packed},
+                          {"lse", lse},
+                          {"paged", paged},
+                          {"strides", strides}}}};
     lines += (lines.empty() ? "[" : ",\n ") + about.dump();
   }
   if (!file.empty()) write_file_whole(file, lines + "]\n");
@@ -151,18 +150,6 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
 }
 
 }  // namespace
-
-bool parse_arguments(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    app.exit(help);
-    return false;
-  } catch (const CLI::ParseError& error) {
-    throw BadInput(std::string(error.what()) + " (see --help)");
-  }
-  return true;
-}
 
 std::vector<std::string> command_of(int argc, char** argv) {
   std::vector<std::string> command;

@@ -5,14 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace fa {
-
-// Reads the arguments. False: they ask for help, which is printed. Throws BadInput.
-bool parse_arguments(CLI::App& app, int argc, char** argv);
 
 // The program's base name and its arguments, for results files: of file names, which may name this
 // machine's folders, only the last part.

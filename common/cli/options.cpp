@@ -1,6 +1,5 @@
 #include "common/cli/options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "common/cli/cli.h"
+#include "common/cli/parser.h"
 #include "common/cli/protocols.h"
 #include "common/cli/trace_option.h"
 #include "common/harness/files.h"
@@ -54,36 +54,36 @@ std::string in_lines(const std::vector<std::string>& names, size_t width) {
   return text;
 }
 
-void declare_for_emulator(CLI::App& app, Arguments& arguments) {
+void declare_for_emulator(Parser& app, Arguments& arguments) {
   app.add_option(
          "--completion", arguments.backend.completion,
          "when the emulator's asynchronous copies happen: late, early or\nrandom (by --seed)")
-      ->check(CLI::IsMember({"late", "early", "random"}))
-      ->capture_default_str();
+      .one_of({"late", "early", "random"})
+      .show_default();
   app.add_option("--schedule", arguments.backend.schedule,
                  "in which order the emulator runs threads: fixed or random (by --seed)")
-      ->check(CLI::IsMember({"fixed", "random"}))
-      ->capture_default_str();
+      .one_of({"fixed", "random"})
+      .show_default();
   app.add_option("--counters", arguments.counters,
                  "checked build, below the table: full (by kind of instruction, and\n"
                  "the worst lines), summary (a line a kernel), none, or auto: full\n"
                  "for one or two kernels, else summary")
-      ->check(CLI::IsMember({"auto", "full", "summary", "none"}))
-      ->capture_default_str();
+      .one_of({"auto", "full", "summary", "none"})
+      .show_default();
   app.add_option("--patience", arguments.backend.patience,
                  "seconds of processor time without any progress that end a launch,\n"
                  "such as in a loop without end; 0: none do")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+      .range(0.0, 1e6)
+      .show_default();
   app.add_flag("--no-races", arguments.no_races, "checked build: do not look for races");
 }
 
-void declare(CLI::App& app, Arguments& arguments) {
+void declare(Parser& app, Arguments& arguments) {
   if (kernels().size() > 1) {
     app.add_option("KERNEL", arguments.kernels,
                    "names or numbers (02_online_softmax, 02); default: all");
   }
-  const auto positive = CLI::Range(1, 1 << 30);
+  constexpr int kMost = 1 << 30;
   const auto not_negative = [](const std::string& text) -> std::string {
     return text.starts_with("-") ? "Value " + text + " is negative" : "";
   };
@@ -93,110 +93,101 @@ void declare(CLI::App& app, Arguments& arguments) {
                                     : "Value " + text + " is not a positive number";  // NaN is not
   };
   const auto from_0_to = [](int most) {
-    const auto check = [most](const std::string& text) -> std::string {
+    return [most](const std::string& text) -> std::string {
       const double value = atof(text.c_str());
       const bool fits = value >= 0 && value <= most;  // NaN does not
       return fits ? "" : "Value " + text + " is not from 0 to " + std::to_string(most);
     };
-    return CLI::Validator(check, "");
   };
   app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
-      ->check(positive);
-  app.add_option("--heads", arguments.heads, "heads a sequence")
-      ->check(positive)
-      ->capture_default_str();
+      .range(1, kMost);
+  app.add_option("--heads", arguments.heads, "heads a sequence").range(1, kMost).show_default();
   app.add_option("--seq-len", arguments.seq_lens,
                  "queries and keys a head, a multiple of 128; several: 512,1024")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  app.add_option("--head-dim", arguments.head_dim, "64 or 128")->capture_default_str();
+      .values_with_commas()
+      .show_default();
+  app.add_option("--head-dim", arguments.head_dim, "64 or 128").show_default();
   app.add_option("--mask", arguments.mask,
                  "none, or causal: query i sees keys up to i + kv-len - q-len")
-      ->check(CLI::IsMember({"none", "causal"}).description(""))
-      ->capture_default_str();
-  app.add_option("--q-len", arguments.q_len, "queries a head [default: --seq-len]")
-      ->check(positive);
-  app.add_option("--kv-len", arguments.kv_len, "keys a head [default: --seq-len]")->check(positive);
+      .one_of({"none", "causal"}, false)
+      .show_default();
+  app.add_option("--q-len", arguments.q_len, "queries a head [default: --seq-len]").range(1, kMost);
+  app.add_option("--kv-len", arguments.kv_len, "keys a head [default: --seq-len]").range(1, kMost);
   app.add_option("--kv-heads", arguments.kv_heads,
                  "heads of K and V, which --heads / --kv-heads heads of Q share\n"
                  "[default: --heads]")
-      ->check(positive);
+      .range(1, kMost);
   app.add_option("--lengths", arguments.lengths,
                  "sequences of these lengths, packed one behind the other: 384,17")
-      ->check(CLI::Range(0, 1 << 22).description(""))
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      .range(0, 1 << 22, false)
+      .values_with_commas();
   app.add_option("--kv-lengths", arguments.kv_lengths,
                  "of their keys, where these are not as many [default: --lengths];\n"
                  "with --page-size of as many sequences, with --q-len queries each")
-      ->check(CLI::Range(0, 1 << 22).description(""))
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      .range(0, 1 << 22, false)
+      .values_with_commas();
   app.add_option("--page-size", arguments.page_size,
                  "keys of a page, 16 to 256: K and V in pages, in random order")
-      ->check(positive);
+      .range(1, kMost);
   app.add_option("--dtype", arguments.dtype, "fp16 or bf16")
-      ->check(CLI::IsMember({"fp16", "bf16"}))
-      ->capture_default_str();
+      .one_of({"fp16", "bf16"})
+      .show_default();
   app.add_option("--inputs", arguments.protocol.inputs,
                  "what to run on:\n" + in_lines(all_input_names(), 70))
-      ->check(CLI::IsMember(all_input_names()).description(""))
-      ->capture_default_str();
+      .one_of(all_input_names(), false)
+      .show_default();
   app.add_option("--score-std", arguments.score_stds,
                  "scale normal inputs so that scores have this standard\n"
                  "deviation, in nats; several: 1,10,100")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      .values_with_commas();
   app.add_option("--score-growth", arguments.score_growths,
                  "the same for all keys (flat), or growing in proportion to\n"
                  "the key's index (growing); both: flat,growing")
-      ->check(CLI::IsMember({"flat", "growing"}).description(""))
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->capture_default_str();
+      .one_of({"flat", "growing"}, false)
+      .values_with_commas()
+      .show_default();
   app.add_option("--seed", arguments.protocol.seed, "of the inputs")
-      ->check(CLI::Validator(not_negative, ""))
-      ->capture_default_str();
+      .check(not_negative)
+      .show_default();
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
   app.add_option("--trace", arguments.trace.path,
                  "write a timeline of one CTA, for https://ui.perfetto.dev\n"
                  "(presets emulator-checked and cuda-timeline)");
   app.add_option("--trace-cta", arguments.trace.cta, "which CTA, the grid's x counted first")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
+      .range(0, 1 << 30)
+      .show_default();
   app.add_option("--protocol", arguments.protocol_name,
                  "one of those below; options given choose among its problems or\nchange it");
   app.add_option("--warmup", arguments.protocol.warmup, "untimed launches")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
+      .range(0, 1 << 20)
+      .show_default();
   app.add_option("--iters", arguments.protocol.iterations, "timed launches")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      .range(1, 1 << 20)
+      .show_default();
   app.add_option("--max-seconds", arguments.protocol.max_seconds,
                  "of timing a kernel; slow ones get fewer launches")
-      ->check(CLI::Validator(positive_seconds, ""))
-      ->capture_default_str();
+      .check(positive_seconds)
+      .show_default();
   app.add_option("--rounds", arguments.protocol.rounds, "of timing all kernels, one after another")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+      .range(1, 1000)
+      .show_default();
   app.add_option("--rest-ms", arguments.protocol.rest_ms,
                  "the GPU idles before a kernel's warm-up in every round\n[0: it does not]")
-      ->check(from_0_to(60000));
+      .check(from_0_to(60000));
   app.add_option("--load-seconds", arguments.protocol.load_seconds,
                  "times the kernels under load, too: after so long without a\npause [0: not]")
-      ->check(from_0_to(60));
+      .check(from_0_to(60));
   app.add_flag("--flush-l2", arguments.protocol.flush_l2,
                "empty the L2 cache before every timed launch");
   app.add_option("--rotate", arguments.protocol.rotating_inputs, "sets of buffers that take turns")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+      .range(1, 64)
+      .show_default();
   app.add_option("--workspace-mib", arguments.workspace_mib, "memory for intermediate results")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
+      .range(0, 1 << 20)
+      .show_default();
   app.add_option("--threads", arguments.backend.threads,
                  "OS threads of the emulator [default: one a core]")
-      ->check(CLI::Range(1, 1024));
+      .range(1, 1024);
   if (!on_gpu()) declare_for_emulator(app, arguments);
   app.add_flag("--list", arguments.list,
                "print the kernels of this program and stop; with --json\n"
@@ -219,22 +210,22 @@ void refuse_empty_parts(int argc, char** argv) {
   }
 }
 
-bool parse(CLI::App& app, Arguments& arguments, int argc, char** argv) {
+bool parse(Parser& app, Arguments& arguments, int argc, char** argv) {
   declare(app, arguments);
   refuse_empty_parts(argc, argv);
-  return parse_arguments(app, argc, argv);
+  return app.parse(argc, argv);
 }
 
 // The defaults as a protocol wants them, and its problems as far as the options given choose them.
-Arguments apply_protocol(const CLI::App& app, const Arguments& given) {
+Arguments apply_protocol(const Parser& app, const Arguments& given) {
   NamedProtocol named = find_protocol(given.protocol_name);
   std::erase_if(named.problems, [&](const Problem& problem) {
     const std::vector<int>& lengths = given.seq_lens;
-    return (app.count("--dtype") && given.dtype != name_of(problem.dtype)) ||
-           (app.count("--head-dim") && given.head_dim != problem.head_dim) ||
-           (app.count("--heads") && given.heads != problem.heads) ||
-           (app.count("--batch") && given.batch != problem.batch) ||
-           (app.count("--seq-len") &&
+    return (app.has("--dtype") && given.dtype != name_of(problem.dtype)) ||
+           (app.has("--head-dim") && given.head_dim != problem.head_dim) ||
+           (app.has("--heads") && given.heads != problem.heads) ||
+           (app.has("--batch") && given.batch != problem.batch) ||
+           (app.has("--seq-len") &&
             std::find(lengths.begin(), lengths.end(), problem.seq_len) == lengths.end());
   });
   if (named.problems.empty()) {
@@ -294,23 +285,23 @@ std::vector<Problem> problems_of(const Arguments& arguments) {
 }
 
 // Lengths are said in one way.
-void check_lengths(const CLI::App& app, const Arguments& arguments) {
+void check_lengths(const Parser& app, const Arguments& arguments) {
   const auto refuse = [&](const std::vector<std::string>& options, const std::string& list) {
     for (const std::string& option : options) {
-      if (!app.count(option)) continue;
+      if (!app.has(option)) continue;
       throw BadInput(option + " does not go with " + list + ", which has all sequences");
     }
   };
   if (arguments.lengths.empty()) {
-    if (!app.count("--kv-lengths")) return;
-    if (!app.count("--page-size")) {
+    if (!app.has("--kv-lengths")) return;
+    if (!app.has("--page-size")) {
       throw BadInput(
           "--kv-lengths belongs to --lengths or --page-size: say how many queries there are");
     }
     return refuse({"--batch", "--kv-len"}, "--kv-lengths");
   }
   refuse({"--batch", "--seq-len", "--q-len", "--kv-len", "--page-size"}, "--lengths");
-  if (app.count("--kv-lengths") && arguments.kv_lengths.size() != arguments.lengths.size()) {
+  if (app.has("--kv-lengths") && arguments.kv_lengths.size() != arguments.lengths.size()) {
     throw BadInput("--kv-lengths needs as many numbers as --lengths, " +
                    std::to_string(arguments.lengths.size()) + ", not " +
                    std::to_string(arguments.kv_lengths.size()));
@@ -331,10 +322,10 @@ void check_problem(const Problem& problem, const std::vector<const Kernel*>& cho
 }
 
 // Before work that takes long: files that are written can be, and are two.
-void check_files(const CLI::App& app, const Arguments& arguments) {
+void check_files(const Parser& app, const Arguments& arguments) {
   const std::string &json = arguments.json, &trace = arguments.trace.path;
   for (const auto& [option, path] : {std::pair("--json", json), std::pair("--trace", trace)}) {
-    if (app.count(option) && path.empty()) {
+    if (app.has(option) && path.empty()) {
       throw BadInput(std::string(option) + " needs the name of a file");
     }
     if (!path.empty()) check_writable(path);
@@ -344,7 +335,7 @@ void check_files(const CLI::App& app, const Arguments& arguments) {
   }
 }
 
-Request request_of(const CLI::App& app, const Arguments& arguments) {
+Request request_of(const Parser& app, const Arguments& arguments) {
   Request request;
   request.trace = arguments.trace;
   request.json = arguments.json;
@@ -369,16 +360,16 @@ Request request_of(const CLI::App& app, const Arguments& arguments) {
   check_lengths(app, arguments);
   request.problems = arguments.problems.empty() ? problems_of(arguments) : arguments.problems;
   for (const Problem& problem : request.problems) check_problem(problem, request.kernels);
-  if (app.count("--score-growth") && arguments.score_stds.empty()) {
+  if (app.has("--score-growth") && arguments.score_stds.empty()) {
     throw BadInput("--score-growth belongs to --score-std: say how far scores spread");
   }
-  if (app.count("--trace-cta") && arguments.trace.path.empty()) {
+  if (app.has("--trace-cta") && arguments.trace.path.empty()) {
     throw BadInput("--trace-cta belongs to --trace: give a file, too");
   }
   check_trace(arguments.trace, request.kernels.size(), request.problems.size(), request.protocol);
   request.default_shape = arguments.problems.empty() && arguments.trace.path.empty() &&
-                          !app.count("--batch") && !app.count("--heads") &&
-                          !app.count("--seq-len") && request.problems[0].is_plain();
+                          !app.has("--batch") && !app.has("--heads") && !app.has("--seq-len") &&
+                          request.problems[0].is_plain();
   const bool few = request.kernels.size() * request.problems.size() <= 2;
   request.no_counters = arguments.counters == "none";
   request.full_counters = arguments.counters == "full" || (arguments.counters == "auto" && few);
@@ -393,7 +384,7 @@ std::optional<Request> read_command_line(int argc, char** argv) {
       "Attention forward pass, O = softmax(Q K^T / sqrt(d)) V: checked against float64, then "
       "timed on\n"
       "a GPU or counted on the emulator.";
-  CLI::App app{about, name};
+  Parser app{about, name};
   std::string some;
   if (kernels().size() > 1) {
     const std::string& first = kernels().front().name;
@@ -412,11 +403,11 @@ std::optional<Request> read_command_line(int argc, char** argv) {
   if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
     for (const char* option : {"--score-std", "--mask", "--q-len", "--kv-len", "--kv-heads",
                                "--lengths", "--kv-lengths", "--page-size"}) {
-      if (app.count(option)) throw BadInput(std::string(option) + " does not go with --protocol");
+      if (app.has(option)) throw BadInput(std::string(option) + " does not go with --protocol");
     }
     const Arguments defaults = apply_protocol(app, arguments);
     arguments = defaults;
-    CLI::App again{about, name};
+    Parser again{about, name};
     parse(again, arguments, argc, argv);
     if (!(arguments.protocol == defaults.protocol)) arguments.protocol.name.clear();
   }

@@ -4,35 +4,33 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace fa {
 
-Fields::Fields(const nlohmann::json& object, std::string where)
-    : object_(object), where_(std::move(where)) {
+Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
   if (!object.is_object()) throw BadInput(where_ + " is not a JSON object");
 }
 
-const nlohmann::json& Fields::at(const std::string& name) const {
+const Json& Fields::at(const std::string& name) const {
   if (!has(name)) throw BadInput(where_ + " lacks '" + name + "'");
   return object_[name];
 }
 
 int64_t Fields::whole(const std::string& name, int64_t least, int64_t most) const {
-  const nlohmann::json& value = at(name);
+  const Json& value = at(name);
   // A number beyond int64 is unsigned for the library.
-  if (!value.is_number_integer() || (value.is_number_unsigned() && value > INT64_MAX) ||
-      value.get<int64_t>() < least || value.get<int64_t>() > most) {
+  if (!value.is_whole() || value > INT64_MAX || value.get<int64_t>() < least ||
+      value.get<int64_t>() > most) {
     refuse(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
   }
   return value.get<int64_t>();
 }
 
 double Fields::number(const std::string& name, double least) const {
-  const nlohmann::json& value = at(name);
+  const Json& value = at(name);
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < least) {
     refuse(name, least > 0 ? "a number above 0" : "a number from 0 on");
   }
@@ -40,23 +38,23 @@ double Fields::number(const std::string& name, double least) const {
 }
 
 bool Fields::flag(const std::string& name) const {
-  const nlohmann::json& value = at(name);
-  if (!value.is_boolean()) refuse(name, "true or false");
+  const Json& value = at(name);
+  if (!value.is_flag()) refuse(name, "true or false");
   return value.get<bool>();
 }
 
 std::string Fields::text(const std::string& name) const {
-  const nlohmann::json& value = at(name);
-  if (!value.is_string()) refuse(name, "a text");
+  const Json& value = at(name);
+  if (!value.is_text()) refuse(name, "a text");
   return value.get<std::string>();
 }
 
 std::vector<int> Fields::lengths(const std::string& name) const {
   std::vector<int> result;
-  const nlohmann::json& value = at(name);
-  if (!value.is_array() || value.empty()) refuse(name, "a list of lengths");
+  const Json& value = at(name);
+  if (!value.is_list() || value.empty()) refuse(name, "a list of lengths");
   for (size_t i = 0; i < value.size(); i++) {
-    const nlohmann::json each = {{"length", value[i]}};
+    const Json each = {{"length", value[i]}};
     result.push_back(int(Fields(each, where_ + ": '" + name + "'").whole("length", 0)));
   }
   return result;
@@ -64,7 +62,7 @@ std::vector<int> Fields::lengths(const std::string& name) const {
 
 void Fields::refuse(const std::string& name, const std::string& should_be) const {
   throw BadInput(where_ + ": '" + name + "' must be " + should_be + ", not " +
-                 object_[name].dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+                 object_[name].dump(/*ascii=*/true));
 }
 
 Problem read_problem(const Fields& fields, bool any_length) {
@@ -127,10 +125,9 @@ namespace {
 constexpr char kFile[] = "bench/protocols.json";
 
 // Of the whole file: its "protocols".
-nlohmann::json parse(const std::string& text) {
-  const nlohmann::json file = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (file.is_discarded()) throw BadInput(std::string(kFile) + " is not JSON");
-  const nlohmann::json& protocols = Fields(file, kFile).at("protocols");
+Json parse(const std::string& text) {
+  const Json file = Json::parse(text, kFile);
+  const Json& protocols = Fields(file, kFile).at("protocols");
   if (!protocols.is_object()) throw BadInput(std::string(kFile) + ": 'protocols' is not an object");
   return protocols;
 }
@@ -150,11 +147,11 @@ Protocol read_settings(const Fields& fields) {
   return protocol;
 }
 
-NamedProtocol find_protocol(const std::string& name, const std::string& json) {
-  const nlohmann::json protocols = parse(json);
+NamedProtocol find_protocol(const std::string& name, const std::string& text) {
+  const Json protocols = parse(text);
   if (!protocols.contains(name)) {
     std::string known;
-    for (const auto& each : protocols.items()) known += (known.empty() ? "" : ", ") + each.key();
+    for (const auto& [key, each] : protocols.items()) known += (known.empty() ? "" : ", ") + key;
     throw BadInput("unknown protocol '" + name + "', there are: " + known);
   }
   const std::string where = std::string(kFile) + ": " + name;
@@ -166,8 +163,8 @@ NamedProtocol find_protocol(const std::string& name, const std::string& json) {
   if (fields.text("tflops_convention") != "4*B*H*N^2*D") {
     throw BadInput(where + ": 'tflops_convention' must be 4*B*H*N^2*D, the only one known here");
   }
-  const nlohmann::json& problems = fields.at("problems");
-  if (!problems.is_array() || problems.empty()) {
+  const Json& problems = fields.at("problems");
+  if (!problems.is_list() || problems.empty()) {
     throw BadInput(where + ": 'problems' must be a list of at least one");
   }
   for (size_t i = 0; i < problems.size(); i++) {
@@ -180,11 +177,11 @@ NamedProtocol find_protocol(const std::string& name, const std::string& json) {
 
 std::string describe_protocols() {
   std::string result;
-  const nlohmann::json protocols = parse(protocols_json());
-  for (const auto& each : protocols.items()) {
-    std::string name = each.key();
+  const Json protocols = parse(protocols_json());
+  for (const auto& [key, each] : protocols.items()) {
+    std::string name = key;
     name.resize(std::max<size_t>(14, name.size() + 2), ' ');
-    result += "  " + name + find_protocol(each.key()).description + "\n";
+    result += "  " + name + find_protocol(key).description + "\n";
   }
   return result;
 }

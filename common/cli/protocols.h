@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/harness/json.h"    // IWYU pragma: export
 #include "common/harness/runner.h"  // IWYU pragma: export
 #include "common/launch/problem.h"  // IWYU pragma: export
 
@@ -18,10 +18,10 @@ namespace fa {
 class Fields {
  public:
   // `where` begins every sentence: "bench/protocols.json: quick".
-  Fields(const nlohmann::json& object, std::string where);
+  Fields(const Json& object, std::string where);
 
   bool has(const std::string& name) const { return object_.contains(name); }
-  const nlohmann::json& at(const std::string& name) const;  // whatever it is
+  const Json& at(const std::string& name) const;  // whatever it is
   int64_t whole(const std::string& name, int64_t least, int64_t most = 1 << 30) const;
   double number(const std::string& name, double least) const;  // least included; finite
   bool flag(const std::string& name) const;
@@ -32,7 +32,7 @@ class Fields {
  private:
   [[noreturn]] void refuse(const std::string& name, const std::string& should_be) const;
 
-  const nlohmann::json& object_;
+  const Json& object_;
   std::string where_;
 };
 

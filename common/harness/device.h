@@ -5,18 +5,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/harness/json.h"   // IWYU pragma: export
 #include "common/launch/device.h"  // IWYU pragma: export
 
 namespace fa {
 
 // Facts for the results file's "machine" object.
-nlohmann::json describe_machine();
+Json describe_machine();
 
 // One line for people: "NVIDIA H200 (sm_90, 132 SMs)" or "emulator, checked build, 2 threads".
 std::string machine_title();

@@ -2,7 +2,6 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -144,27 +143,25 @@ int device_capability() {
 int sm_count() { return attribute(cudaDevAttrMultiProcessorCount); }
 size_t device_shared_bytes() { return size_t(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)); }
 
-nlohmann::json describe_machine() {
+Json describe_machine() {
   const cudaDeviceProp gpu = properties();
   int runtime = 0;
   check_cuda(cudaRuntimeGetVersion(&runtime), "asking for CUDA's version");
-  const auto or_null = [](const auto& value) {
-    return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-  };
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
   return {
       {"backend", "cuda"},
-      {"gpu", gpu.name},
-      {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
-      {"sm_count", gpu.multiProcessorCount},
-      {"memory_bytes", gpu.totalGlobalMem},
-      {"l2_bytes", gpu.l2CacheSize},
-      {"max_sm_clock_mhz", attribute(cudaDevAttrClockRate) / 1000},
-      {"driver", or_null(Nvml::instance().driver())},
-      {"power_limit_w", or_null(Nvml::instance().power_limit_w())},
-      {"cuda_runtime", std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10)},
       {"compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." +
                        std::to_string(__CUDACC_VER_MINOR__) + "." +
-                       std::to_string(__CUDACC_VER_BUILD__)}};
+                       std::to_string(__CUDACC_VER_BUILD__)},
+      {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
+      {"cuda_runtime", std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10)},
+      {"driver", or_null(Nvml::instance().driver())},
+      {"gpu", gpu.name},
+      {"l2_bytes", gpu.l2CacheSize},
+      {"max_sm_clock_mhz", attribute(cudaDevAttrClockRate) / 1000},
+      {"memory_bytes", gpu.totalGlobalMem},
+      {"power_limit_w", or_null(Nvml::instance().power_limit_w())},
+      {"sm_count", gpu.multiProcessorCount}};
 }
 
 std::string machine_title() {

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,11 +43,11 @@ int device_capability() { return 0; }
 int sm_count() { return emu::options().sms; }
 size_t device_shared_bytes() { return 227 * 1024; }  // the most of any GPU so far (9.0)
 
-nlohmann::json describe_machine() {
+Json describe_machine() {
   return {{"backend", "emulator"},
           {"checked", emu::is_checked()},
-          {"cpu_threads", os_threads()},
-          {"compiler", compiler_name()}};
+          {"compiler", compiler_name()},
+          {"cpu_threads", os_threads()}};
 }
 
 std::string machine_title() {

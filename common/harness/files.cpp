@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
 
@@ -18,29 +18,25 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using json = nlohmann::ordered_json;
-
-bool takes_lines(const json& value, bool whole = false) {
-  if (value.is_array()) {
+bool takes_lines(const Json& value, bool whole = false) {
+  if (value.is_list()) {
     return std::any_of(value.begin(), value.end(),
-                       [](const json& each) { return each.is_object(); });
+                       [](const Json& each) { return each.is_object(); });
   }
   return value.is_object() && (whole || !value.contains("kernel")) &&
          std::any_of(value.begin(), value.end(),
-                     [](const json& each) { return takes_lines(each); });
+                     [](const Json& each) { return takes_lines(each); });
 }
 
-std::string text_of(const json& value, bool whole = false) {
+std::string text_of(const Json& value, bool whole = false) {
   if (!takes_lines(value, whole)) return value.dump();
-  std::string text = value.is_array() ? "[" : "{";
-  const char* separator = "\n";
-  for (const auto& [key, part] : value.items()) {
-    text += separator;
-    if (value.is_object()) text += json(key).dump() + ": ";
-    text += text_of(part);
-    separator = ",\n";
+  std::string text = value.is_list() ? "[" : "{";
+  for (size_t i = 0; i < value.size(); i++) {
+    text += i == 0 ? "\n" : ",\n";
+    if (value.is_object()) text += Json(value.key(i)).dump() + ": ";
+    text += text_of(value[i]);
   }
-  return text + (value.is_array() ? "\n]" : "\n}");
+  return text + (value.is_list() ? "\n]" : "\n}");
 }
 
 BadInput cannot_write(const std::string& path, int reason) {
@@ -96,6 +92,6 @@ void write_file_whole(const std::string& path, const std::string& contents) {
   throw cannot_write(path, reason);
 }
 
-std::string lines_of(const json& value) { return text_of(value, true) + "\n"; }
+std::string lines_of(const Json& value) { return text_of(value, true) + "\n"; }
 
 }  // namespace fa

@@ -1,8 +1,9 @@
 // Files that programs write: whole or not at all.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "common/harness/json.h"  // IWYU pragma: export
 
 namespace fa {
 
@@ -26,6 +27,6 @@ void write_file_whole(const std::string& path, const std::string& contents);
 // one changed measurement is one changed line. An object that holds a list of objects has a line
 // for each of its keys, and such a list one for each element; everything else, and any object
 // within with a "kernel", is on one line. scripts/fa_tools/tools.py has the same in Python.
-std::string lines_of(const nlohmann::ordered_json& value);
+std::string lines_of(const Json& value);
 
 }  // namespace fa

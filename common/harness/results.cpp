@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,15 +18,13 @@
 namespace fa {
 namespace {
 
-using json = nlohmann::ordered_json;  // keys in the order written
-
 // JSON has no NaN: what is not a number becomes null.
-json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
-json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 // The fields of a record that say how fast it was, in bursts or under load.
-json times_of(const Record& record, const Times& t, const std::vector<Times>& rounds) {
-  json result = {{"time_ms",
+Json times_of(const Record& record, const Times& t, const std::vector<Times>& rounds) {
+  Json result = {{"time_ms",
                   {{"median", t.median},
                    {"p10", t.p10},
                    {"p90", t.p90},
@@ -77,11 +74,11 @@ std::string utc_now() {
   return text;
 }
 
-json counts_to_json(const std::string& kernel, const LaunchCounts& of_launch) {
-  json result = json::object();
+Json counts_to_json(const std::string& kernel, const LaunchCounts& of_launch) {
+  Json result = Json::object();
   for (const auto& [name, value] : of_launch.counters) result["counters"][name] = value;
   for (const auto& [place, kind, counts] : by_statement(of_launch.lines)) {
-    json& entry = result["statements"].emplace_back(json::object());
+    Json& entry = result["statements"].push_back(Json::object());
     if (!place.file.empty() && place.file != "kernels/" + kernel + ".cu")
       entry["file"] = place.file;
     if (!place.statement.empty()) entry["statement"] = place.statement;
@@ -93,8 +90,8 @@ json counts_to_json(const std::string& kernel, const LaunchCounts& of_launch) {
   return result;
 }
 
-json to_json(const Record& record) {
-  json result = {{"kernel", record.kernel}};
+Json to_json(const Record& record) {
+  Json result = {{"kernel", record.kernel}};
   if (const std::string source = source_of(record.kernel); !source.empty()) {
     result["source"] = source;
   }
@@ -136,7 +133,7 @@ json to_json(const Record& record) {
   }
   if (record.times) result.update(times_of(record, *record.times, record.rounds));
   if (record.loaded) {
-    json& loaded = result["under_load"] = times_of(record, *record.loaded, record.loaded_rounds);
+    Json& loaded = result["under_load"] = times_of(record, *record.loaded, record.loaded_rounds);
     const double tflops = record.tflops(*record.loaded);
     if (tflops > 0 && record.loaded->power_w) {
       loaded["joules_per_tflop"] = *record.loaded->power_w / tflops;
@@ -154,16 +151,16 @@ std::string describe_rest(const Problem& problem) {
              name_of(problem.scores->growth));
     result = text;
   }
-  const json rest = rest_to_json(problem);
+  const Json rest = rest_to_json(problem);
   for (const auto& [name, value] : rest.items()) {
     if (name == "attended_pairs") continue;
-    result += ", " + name + " " + (value.is_string() ? value.get<std::string>() : value.dump());
+    result += ", " + name + " " + (value.is_text() ? value.get<std::string>() : value.dump());
   }
   return result;
 }
 
-json rest_to_json(const Problem& problem) {
-  json result = json::object();
+Json rest_to_json(const Problem& problem) {
+  Json result = Json::object();
   if (problem.is_plain()) return result;
   if (problem.mask != Mask::kNone) result["mask"] = name_of(problem.mask);
   if (problem.kv_heads) result["kv_heads"] = *problem.kv_heads;
@@ -211,7 +208,7 @@ std::vector<std::string> clock_notes(const std::vector<Record>& records) {
 
 void write_results(const std::string& path, const std::vector<std::string>& command,
                    const Protocol& protocol, const std::vector<Record>& records) {
-  json result = {{"schema_version", 6},
+  Json result = {{"schema_version", 6},
                  {"created", utc_now()},
                  {"command", command},
                  {"machine", describe_machine()},
@@ -226,7 +223,7 @@ void write_results(const std::string& path, const std::vector<std::string>& comm
                    {"inputs", protocol.inputs},
                    {"seed", protocol.seed},
                    {"tflops_convention", "4*B*H*N^2*D"}}},
-                 {"records", json::array()}};
+                 {"records", Json::array()}};
   if (!protocol.name.empty()) result["protocol"]["name"] = protocol.name;
   if (protocol.rounds > 1) result["protocol"]["rounds"] = protocol.rounds;
   for (const Record& record : records) result["records"].push_back(to_json(record));

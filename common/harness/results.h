@@ -1,11 +1,11 @@
 // Results for machines: JSON, bench/schema.json.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "common/harness/device.h"  // IWYU pragma: export
+#include "common/harness/json.h"    // IWYU pragma: export
 #include "common/harness/runner.h"  // IWYU pragma: export
 #include "common/launch/problem.h"  // IWYU pragma: export
 
@@ -15,10 +15,10 @@ namespace fa {
 std::string utc_now();
 
 // A record as in a results file.
-nlohmann::ordered_json to_json(const Record& record);
+Json to_json(const Record& record);
 
 // The fields "counters" and "statements" of a record: what one emulated run of a kernel did.
-nlohmann::ordered_json counts_to_json(const std::string& kernel, const LaunchCounts& counts);
+Json counts_to_json(const std::string& kernel, const LaunchCounts& counts);
 
 // What of a problem is more than dtype and shape: ", scores of std 20, growing, mask causal", or
 // nothing.
@@ -26,7 +26,7 @@ std::string describe_rest(const Problem& problem);
 
 // The fields of a record that only problems beyond the plain one have: mask, kv_len, kv_heads,
 // lengths, kv_lengths and attended_pairs.
-nlohmann::ordered_json rest_to_json(const Problem& problem);
+Json rest_to_json(const Problem& problem);
 
 // A sentence for each problem on which the SM clocks of two kernels lay more than 3 % apart.
 std::vector<std::string> clock_notes(const std::vector<Record>& records);

@@ -4,22 +4,20 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/harness/json.h"
 #include "common/trace/timing.h"
 
 namespace fa {
 
-using json = nlohmann::ordered_json;  // keys in the order written
-
 namespace {
 
-std::string trace_json(const emu::Timeline& timeline, const json& about) {
+std::string trace_json(const emu::Timeline& timeline, const Json& about) {
   std::string text = "{\"traceEvents\": [\n";
-  const auto add = [&](const json& event) { text += event.dump() + ",\n"; };
+  const auto add = [&](const Json& event) { text += event.dump() + ",\n"; };
 
   // Rows: a process a group, numbered in their order.
   std::vector<std::pair<int, int>> ids;  // of each track: process, thread
@@ -28,7 +26,7 @@ std::string trace_json(const emu::Timeline& timeline, const json& about) {
     const int process = ids.empty() ? 1 : ids.back().first + first;
     const int thread = first ? 1 : ids.back().second + 1;
     ids.emplace_back(process, thread);
-    const auto name = [&](const char* what, const char* key, const json& value) {
+    const auto name = [&](const char* what, const char* key, const Json& value) {
       add({{"ph", "M"},
            {"pid", process},
            {"tid", thread},
@@ -46,14 +44,14 @@ std::string trace_json(const emu::Timeline& timeline, const json& about) {
   const std::string own = "kernels/" + about["kernel"].get<std::string>() + ".cu";
   for (const emu::Slice& slice : timeline.slices) {
     const auto [process, thread] = ids[size_t(slice.track)];
-    json event = {{"ph", "X"},
+    Json event = {{"ph", "X"},
                   {"pid", process},
                   {"tid", thread},
                   {"ts", slice.start},
                   {"dur", slice.end - slice.start},
                   {"name", slice.name},
                   {"cat", slice.unit},
-                  {"args", json::object()}};
+                  {"args", Json::object()}};
     const auto [file, statement] = place_of(slice.at);
     if (file != own) event["args"]["file"] = file;
     if (!statement.empty()) event["args"]["statement"] = statement;
@@ -72,7 +70,7 @@ std::string trace_json(const emu::Timeline& timeline, const json& about) {
     const int64_t end = std::clamp(from.end - 1, from.start, std::max(from.start, to.end - 1));
     const auto arrow = [&](const char* phase, const emu::Slice& at, int64_t time) {
       const auto [process, thread] = ids[size_t(at.track)];
-      json event = {{"ph", phase}, {"id", i + 1},       {"pid", process},      {"tid", thread},
+      Json event = {{"ph", phase}, {"id", i + 1},       {"pid", process},      {"tid", thread},
                     {"ts", time},  {"name", flow.name}, {"cat", "ends a wait"}};
       if (*phase == 'f') event["bp"] = "e";  // the slice around it, not the next one
       add(event);
@@ -86,7 +84,7 @@ std::string trace_json(const emu::Timeline& timeline, const json& about) {
   return text;
 }
 
-json about_launches(const std::string& note, const std::string& kernel, const Problem& problem,
+Json about_launches(const std::string& note, const std::string& kernel, const Problem& problem,
                     uint64_t cta, size_t launches, int64_t cycles) {
   return {{"note", note},
           {"kernel", kernel},
@@ -105,7 +103,7 @@ json about_launches(const std::string& note, const std::string& kernel, const Pr
 std::string trace_json(const std::vector<emu::Recording>& recordings, const Problem& problem,
                        const emu::Timeline& timeline, const emu::Sm& sm) {
   const bool none = recordings.empty();
-  json about = about_launches(
+  Json about = about_launches(
       "A model for seeing order and overlap, not a measurement. A microsecond here stands for a "
       "cycle.",
       none ? "" : recordings.front().kernel, problem, none ? 0 : recordings.front().cta,
@@ -126,12 +124,12 @@ std::string trace_json(const std::vector<emu::Recording>& recordings, const Prob
 std::string trace_json(const GpuTrace& trace, const Problem& problem) {
   const GpuTimeline& recorded = trace.timeline;
   const bool none = trace.recordings.empty();
-  json about = about_launches(
+  Json about = about_launches(
       "Recorded on a GPU, by lane 0 of each warp. A microsecond here stands for a cycle of the "
       "SM's clock.",
       none ? "" : trace.recordings.front().kernel, problem, none ? 0 : trace.recordings.front().cta,
       trace.recordings.size(), recorded.timeline.cycles);
-  about["recorded"] = {{"source", source_of(about["kernel"])},
+  about["recorded"] = {{"source", source_of(about["kernel"].get<std::string>())},
                        {"gpu", trace.gpu},
                        {"sm", recorded.sm},
                        {"begin_ns", recorded.begin_ns},

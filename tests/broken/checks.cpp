@@ -5,7 +5,6 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -69,7 +68,8 @@ std::string facts_file() { return std::string(FA_BUGS_FOLDER) + "/facts.json"; }
 Facts committed(const Bug& bug) {
   std::ifstream file(facts_file());
   if (!file) return Facts::object();
-  for (const Facts& row : Facts::parse(file)) {
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  for (const Facts& row : Facts::parse(text, facts_file())) {
     if (row.value("name", "") == bug.name) return row;
   }
   return Facts::object();

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/harness/json.h"    // IWYU pragma: export
 #include "common/harness/runner.h"  // IWYU pragma: export
 #include "common/launch/problem.h"  // IWYU pragma: export
 #include "tests/broken/bug.h"       // IWYU pragma: export
@@ -20,7 +20,7 @@ namespace fa::broken {
 //   report, at       the kind of the checked build's report, and the statements that it names, each
 //                    by its first line; not there if it has nothing to report
 //   counter, ratio   the counter that is at least half as large again as the real kernel's
-using Facts = nlohmann::ordered_json;
+using Facts = Json;
 
 // The path of facts.json, which has a row for each bug.
 std::string facts_file();

@@ -2,19 +2,19 @@
 // debugs: numbers on ordinary inputs, on hard ones, the checked build's report, its counters.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/cli/cli.h"
+#include "common/cli/parser.h"
 #include "common/harness/files.h"
 #include "common/harness/results.h"
 #include "tests/broken/checks.h"
@@ -170,7 +170,9 @@ void print_summary(const Findings& findings) {
 void write_facts(const std::map<std::string, Facts>& rows) {
   std::map<std::string, Facts> all;
   if (std::ifstream file(facts_file()); file) {
-    for (const Facts& each : Facts::parse(file)) all[each["name"]] = each;
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (const Facts& each : Facts::parse(text, facts_file()))
+      all[each["name"].get<std::string>()] = each;
   }
   for (const auto& [name, row] : rows) all[name] = row;
   Facts list = Facts::array();
@@ -179,7 +181,7 @@ void write_facts(const std::map<std::string, Facts>& rows) {
 }
 
 int main(int argc, char** argv) {
-  CLI::App app{"What each check says about broken kernels.", command_of(argc, argv)[0]};
+  Parser app("What each check says about broken kernels.", command_of(argc, argv)[0]);
   std::vector<std::string> names;
   bool write = false;
   app.add_option("BUG", names,
@@ -189,7 +191,7 @@ int main(int argc, char** argv) {
                "write what was found to tests/broken/facts.json; other rows stay");
   app.footer("Example: " + command_of(argc, argv)[0] + " " + bugs().front().name +
              "\nExit code: 0 as tests/broken says, 1 something is not");
-  if (!parse_arguments(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   const auto is_named = [](const Bug& bug, const std::string& name) {
     return bug.name == name || bug.family() == name;
   };
