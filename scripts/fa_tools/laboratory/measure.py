@@ -280,7 +280,7 @@ def measure_step(step, folder, log):
         if (part / "found.json").exists():
             found[name] = read_json(part / "found.json")
         for name_in_set, data in found.items():
-            said += put(folder.parent / card_of(gpu_of(data)), f"{file}{'#' * bool(name_in_set)}{name_in_set}", data)
+            said += put(folder.parent / card_of(gpu_of(data) or folder.name), f"{file}{'#' * bool(name_in_set)}{name_in_set}", data)
         if code:
             said.append(f"ended with {code}, see {relative(log.name)}")
         elif file and not found:
