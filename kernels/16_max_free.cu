@@ -322,13 +322,14 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   };
   // [softmax]
   // Computes P and row_sum of a tile once S is complete. Where P overflowed, or if this is done
-  // `again`, references rise above the maxima first.
-  const auto softmax = [&](auto& p, bool first, bool again) {
+  // `again`, references rise above the maxima first. Returns whether O must be rescaled.
+  const auto softmax = [&](auto& p, bool first, bool again) -> bool {
     for (int h = 0; h < 2 && first; h++) {  // the quad's lanes have the row's first eight scores
       const float most = layout::quad_max(fmaxf(acc_s[2 * h], acc_s[2 * h + 1]));
       row_ref[h] = fmaf(most, scale_log2, R::kMargin);
     }
     float sum[2];
+    bool raised = false;
     if (first) exact = C::kExact || again, failed = !R::kWide;
     if (exact || !exponentials(p, sum)) {
       exact |= failed;  // after a second failure: later tiles would probably fail, too
@@ -340,15 +341,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       raise({fmaf(fmaxf(score[0], score[1]), scale_log2, -row_ref[0]),
              fmaf(fmaxf(score[2], score[3]), scale_log2, -row_ref[1])});
       exponentials(p, sum);
-      if (first) {
-        rescale[0] = rescale[1] = 1.0f;  // there is no O yet
-      } else if (__any_sync(0xffffffffu, rescale[0] * rescale[1] != 1.0f)) {
-        ptx::wgmma_wait<0>(acc_o);
-        rescale_o();
-      }
+      if (first) rescale[0] = rescale[1] = 1.0f;  // there is no O yet
+      raised = __any_sync(0xffffffffu, rescale[0] * rescale[1] != 1.0f);
     }
     row_sum[0] += sum[0];
     row_sum[1] += sum[1];
+    return raised;
   };
   // [/softmax]
 
@@ -430,10 +428,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       end_turn(false);
       ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);  // for S, not for PV
       release(smem.k_empty, n_block);
-      softmax(p, first_qk, pass > 0);
+      const bool raised = softmax(p, first_qk, pass > 0);
+      // All four warps wait here, those that do not rescale, too: wgmma asks that of a warpgroup.
       ptx::wgmma_wait<0>(acc_o, p_before);
       release(smem.v_empty, n_block - 1);
-      if (high) rescale_o();  // all lanes of the warp, or none
+      if (high || raised) rescale_o();  // all lanes of the warp, or none
     };
     // [/turn]
     // Goes on to the next query tile after the last K tile of a head. False: there is none.

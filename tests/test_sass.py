@@ -46,8 +46,7 @@ def check_turns(title, function, head_dim, keys):
     loop = sass.main_loop(function).instructions
     opcodes = [x.opcode for x in loop]
     waits = [i for i, x in enumerate(opcodes) if x.startswith("WARPGROUP.DEPBAR")]
-    # Before 14 one for both; from 16 on a third, where maxima raise references of rows that have an O.
-    turns, waits_each = TURNS[number], 1 if number < 14 else 2 if number < 16 else 3
+    turns, waits_each = TURNS[number], 1 if number < 14 else 2
     found = (sum(x.startswith("HGMMA") for x in opcodes), opcodes.count("WARPGROUP.ARRIVE"), len(waits))
     if found != (turns * (head_dim // 16 + keys // 16), turns * 2, turns * waits_each):
         fail(f"{title}: HGMMA, WARPGROUP.ARRIVE and WARPGROUP.DEPBAR in {turns} turns are {found}")

@@ -459,9 +459,10 @@ TEST_F(Emulated, WarpsMustAgree) {
     }
     finish(acc);
   });
-  EXPECT_CONTAINS(text, line(one));
-  EXPECT_CONTAINS(text, line(other));
-  EXPECT_CONTAINS(text, " of the same warpgroup executes the one at tests/test_wgmma.cpp");
+  EXPECT_CONTAINS(text, "wgmma.mma_async.m64n64k16 at " + line(one) + ", where ");
+  EXPECT_CONTAINS(text,
+                  " of the same warpgroup executed wgmma.mma_async.m64n64k16 at " + line(other));
+  EXPECT_CONTAINS(text, " they went the same way. Since then they have taken different");
   text = outcome([&](Ones& smem, Sums& acc) {
     ptx::wgmma_fence(acc);
     const uint32_t step = threadIdx.x < 64 ? 0 : 32;
@@ -469,6 +470,53 @@ TEST_F(Emulated, WarpsMustAgree) {
     finish(acc);
   });
   EXPECT_CONTAINS(text, " gives another descriptor of B than warp ");
+}
+
+// What a kernel does that repairs something in a few warps only: the branch waits for itself.
+TEST_F(Emulated, AWaitInABranchOfSomeWarps) {
+  int branch = 0, wait = 0;
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
+    for (int turn = 0; turn < 2; turn++) {
+      start(acc, smem);
+      if (turn == 1 && threadIdx.x / 32 % 2 == 1) {
+        branch = __LINE__ + 1;
+        ptx::wgmma_wait<0>(acc);
+      }
+      wait = __LINE__ + 1;
+      ptx::wgmma_wait<0>(acc);
+    }
+  });
+  EXPECT_CONTAINS(text, "wgmma.wait_group 0 at " + line(branch));
+  EXPECT_CONTAINS(text, "wgmma.wait_group 0 at " + line(wait));
+  EXPECT_CONTAINS(text, "  Until wgmma.commit_group at ");
+  EXPECT_CONTAINS(text, "Since then warp 3 has taken a branch that warp 2 has not.");
+}
+
+// Each of the four instructions, by one warp more than by the others.
+TEST_F(Emulated, OneWarpExecutesOneMore) {
+  const auto one_more = [](auto instruction) {
+    return outcome([&](Ones& smem, Sums& acc) {
+      start(acc, smem);
+      if (threadIdx.x / 32 == 3) instruction(smem, acc);
+      ptx::wgmma_wait<0>(acc);
+    });
+  };
+  const auto expect = [](const std::string& text, const std::string& name) {
+    EXPECT_CONTAINS(text, "warp 0 executes wgmma.wait_group 0 at ");
+    EXPECT_CONTAINS(text, ", where warp 3 of the same warpgroup executed " + name);
+  };
+  const std::string text = outcome([&](Ones& smem, Sums& acc) {
+    start(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+    if (threadIdx.x / 32 == 3) ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(text, "ends with a wgmma.wait_group at ");
+  EXPECT_CONTAINS(text, " that only 1 of the 4 warps of warpgroup 0 have executed");
+  expect(one_more([](const Ones&, Sums&) { ptx::wgmma_fence(); }), "wgmma.fence at ");
+  expect(one_more([](const Ones&, Sums&) { ptx::wgmma_commit(); }), "wgmma.commit_group at ");
+  expect(one_more([](const Ones&, Sums&) { ptx::wgmma_wait<1>(); }), "wgmma.wait_group 1 at ");
+  expect(one_more([](const Ones& smem, Sums& acc) { multiply(acc, smem, true); }),
+         "wgmma.mma_async.m64n64k16 at ");
 }
 
 TEST_F(Emulated, LanesMustAgree) {

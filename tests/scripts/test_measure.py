@@ -123,7 +123,7 @@ class Measure(ScriptTest):
             self.assertRegex(self.measure("--list")[1], r"\nladder +ladders +01-16 +15 +195\n")
         self.assertIn("/attention 14_softmax_overlap 15_persistent --seq-len", text)
         self.assertNotIn("16_max_free", text)
-        self.assertEqual(text.count("--inputs"), 14)
+        self.assertEqual(text.count("--peers fa3 --inputs"), 14)
 
     def run_fakes(self, *arguments):
         (self.folder / "cuda" / "bin").mkdir(parents=True, exist_ok=True)

@@ -137,6 +137,7 @@ ReportKind kind_of(const std::string& report) {
   } kinds[] = {
       {"deadlock", "", "deadlock dump", kHangs},
       {"All four warps must execute it", "", "warps missing in a wgmma", kHangs},
+      {"is .aligned for a warpgroup", "", "warps of a warpgroup in different branches", kLanes},
       {"do not show to the asynchronous engines", "", "missing proxy fence", kFence},
       {kDataRace, "may still be running", "race with a running wgmma", kRace},
       {kDataRace, "may not have read yet", "race with a store under way", kRace},

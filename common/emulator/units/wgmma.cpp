@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -31,7 +32,8 @@ namespace emu {
 namespace {
 
 constexpr int kWarpgroup = 4;  // warps
-constexpr const char* kName = "wgmma.mma_async";
+constexpr const char *kName = "wgmma.mma_async", *kFence = "wgmma.fence",
+                     *kCommit = "wgmma.commit_group", *kWait = "wgmma.wait_group";
 
 // ---- what is under way --------------------------------------------------------------------------
 
@@ -92,8 +94,9 @@ struct Product {
 
 struct WarpProducts {
   bool fenced = false;
-  uint64_t issued = 0;
-  std::vector<Product> open;                // since the last commit
+  uint64_t executed = 0;      // instructions of wgmma: fences, products, commits and waits
+  uint64_t issued = 0;        // products among them
+  std::vector<Product> open;  // since the last commit
   std::deque<std::vector<Product>> groups;  // committed, oldest first
   int engine = -1;                          // in the detector
   std::vector<std::shared_ptr<Accumulators>> sums;
@@ -109,19 +112,40 @@ struct WarpProducts {
   }
 };
 
-// A wgmma that some of the four warps have yet to issue.
-struct Expected {
+// What all four warps must give alike to a product, and what to a wait.
+struct ProductGiven {
   WgmmaKind kind;
-  SourceLocation where;
   uint64_t a, b;
   bool accumulate, a_in_registers;
+};
+
+// An instruction of wgmma that some of the four warps have yet to execute.
+struct Expected {
+  const char* name;
+  SourceLocation where;
   int first_warp;
-  int warps = 0;  // that have issued it
+  int groups = 0;             // of a wait
+  ProductGiven product = {};  // of a product
+  uint32_t warps = 0;         // the bits of those that have executed it
+
+  bool is_product() const { return name == kName; }
+  std::string described() const {  // "wgmma.wait_group 1 at kernels/14_softmax_overlap.cu:295"
+    std::string what = name;
+    if (name == kWait) what += " " + std::to_string(groups);
+    if (is_product()) what += ".m64n" + std::to_string(product.kind.columns) + "k16";
+    return what + " at " + place(where);
+  }
+  bool is_at(const Expected& other) const {
+    return name == other.name && where.line == other.where.line &&
+           strcmp(where.file, other.where.file) == 0;
+  }
 };
 
 struct Warpgroup {
   std::deque<Expected> expected;
-  uint64_t complete = 0;  // wgmma that all four warps have issued
+  uint64_t passed = 0;         // instructions that all four warps have executed
+  uint64_t complete = 0;       // products among them
+  std::vector<Expected> seen;  // the same, each place once; the latest last
 };
 
 // The state of a CTA's wgmma. Kept from CTA to CTA.
@@ -444,9 +468,22 @@ Warpgroup& warpgroup_of(const Warp& warp) {
   return state_of(*warp.lanes->cta).warpgroups[size_t(warp.index / kWarpgroup)];
 }
 
+std::string warps_of(uint32_t bits, int first_warp) {
+  std::string text;
+  for (int i = 0; i < kWarpgroup; i++) {
+    if (bits >> i & 1) text += (text.empty() ? "" : ", ") + std::to_string(first_warp + i);
+  }
+  return (std::popcount(bits) == 1 ? "warp " : "warps ") + text;
+}
+
+// What only some of the four warps have executed: the first product, or if there is none the first
+// instruction.
 std::string describe_missing(const Warpgroup& group, int index) {
-  const Expected& first = group.expected.front();
-  return "a wgmma at " + place(first.where) + " that only " + std::to_string(first.warps) +
+  const auto product = std::find_if(group.expected.begin(), group.expected.end(),
+                                    [](const Expected& each) { return each.is_product(); });
+  const Expected& first = product == group.expected.end() ? group.expected.front() : *product;
+  return (first.is_product() ? "a wgmma" : std::string("a ") + first.name) + " at " +
+         place(first.where) + " that only " + std::to_string(std::popcount(first.warps)) +
          " of the 4 warps of warpgroup " + std::to_string(index) + " have executed";
 }
 
@@ -461,14 +498,14 @@ void wake_waiting(const Warp& warp) {
   }
 }
 
-void check_warpgroup(const Warp& warp, SourceLocation where) {
+void check_warpgroup(const char* name, const Warp& warp, SourceLocation where) {
   const Cta& cta = *warp.lanes->cta;
   const size_t needed = size_t(warp.index / kWarpgroup + 1) * kWarpgroup * kWarpSize;
   if (cta.lanes.size() < needed) {
     fail(
         "%s at %s: warp %d has no whole warpgroup: that is four warps from a multiple of four on, "
         "and the CTA has %zu threads",
-        kName, place(where).c_str(), warp.index, cta.lanes.size());
+        name, place(where).c_str(), warp.index, cta.lanes.size());
   }
 }
 
@@ -495,32 +532,70 @@ void check_lanes(WgmmaOperands** lanes, SourceLocation where) {
   }
 }
 
-// All four warps of a warpgroup must execute the same wgmma, in the same order.
-void meet_warpgroup(const Warp& warp, const Expected& mine) {
+// The report on two warps of a warpgroup that execute different instructions after `last`, if there
+// is one. If all four have executed one of the two instructions before, the other is in the branch.
+[[noreturn]] void fail_apart(const Warpgroup& group, const Expected* last, const Expected& mine,
+                             const Expected& other) {
+  const int first_warp = mine.first_warp / kWarpgroup * kWarpgroup;
+  const auto was_seen = [&](const Expected& each) {
+    return std::any_of(group.seen.begin(), group.seen.end(),
+                       [&](const Expected& before) { return before.is_at(each); });
+  };
+  std::string text = "warp " + std::to_string(mine.first_warp) + " executes " + mine.described() +
+                     ", where " + warps_of(other.warps, first_warp) +
+                     " of the same warpgroup executed " + other.described() + "\n";
+  if (last) {
+    text += "  Until " + last->described() + " they went the same way. Since then ";
+    const bool mine_seen = was_seen(mine), other_seen = was_seen(other);
+    if (mine_seen == other_seen) {
+      text += "they have taken different branches.\n";
+    } else {
+      const std::string one = warps_of(1u << mine.first_warp % kWarpgroup, first_warp),
+                        some = warps_of(other.warps, first_warp);
+      const bool several = std::popcount(other.warps) > 1;
+      text += mine_seen
+                  ? some + (several ? " have" : " has") + " taken a branch that " + one + " has"
+                  : one + " has taken a branch that " + some + (several ? " have" : " has");
+      text += " not.\n";
+    }
+  }
+  fail_cta(text +
+           "  wgmma is .aligned for a warpgroup: its four warps execute the same fences, products, "
+           "commits and waits in the same order. Missing: a condition that is the same for all of "
+           "them.");
+}
+
+// All four warps of a warpgroup must execute the same instructions of wgmma, in the same order.
+void meet_warpgroup(const Warp& warp, Expected mine) {
+  mine.first_warp = warp.index;
   Warpgroup& group = warpgroup_of(warp);
-  WarpProducts& products = products_of(warp);
-  const size_t place_in_order = size_t(products.issued++ - group.complete);
+  const size_t place_in_order = size_t(products_of(warp).executed++ - group.passed);
   if (place_in_order == group.expected.size()) group.expected.push_back(mine);
   Expected& other = group.expected[place_in_order];
-  const bool same_place =
-      other.where.line == mine.where.line && strcmp(other.where.file, mine.where.file) == 0;
-  if (!same_place || !(other.kind == mine.kind) || other.a_in_registers != mine.a_in_registers) {
-    fail(
-        "%s at %s, but warp %d of the same warpgroup executes the one at %s in its place: all four "
-        "warps must execute the same wgmma in the same order",
-        kName, place(mine.where).c_str(), other.first_warp, place(other.where).c_str());
+  const ProductGiven &given = mine.product, &others = other.product;
+  if (!other.is_at(mine) || other.groups != mine.groups || !(given.kind == others.kind) ||
+      given.a_in_registers != others.a_in_registers) {
+    const Expected* const last = place_in_order > 0   ? &group.expected[place_in_order - 1]
+                                 : group.seen.empty() ? nullptr
+                                                      : &group.seen.back();
+    fail_apart(group, last, mine, other);
   }
-  if (const char* const what = difference(other, mine)) {
+  if (const char* const what = difference(others, given)) {
     fail(
         "%s at %s: warp %d gives another %s than warp %d; all threads of a warpgroup give the same",
         kName, place(mine.where).c_str(), warp.index, what, other.first_warp);
   }
-  other.warps++;
-  while (!group.expected.empty() && group.expected.front().warps == kWarpgroup) {
+  other.warps |= 1u << warp.index % kWarpgroup;
+  bool more = false;
+  while (!group.expected.empty() && group.expected.front().warps == (1u << kWarpgroup) - 1) {
+    const Expected& done = group.expected.front();
+    std::erase_if(group.seen, [&](const Expected& before) { return before.is_at(done); });
+    group.seen.push_back(done);
+    group.passed++;
+    if (done.is_product()) group.complete++, more = true;
     group.expected.pop_front();
-    group.complete++;
   }
-  wake_waiting(warp);
+  if (more) wake_waiting(warp);
 }
 
 // A warp's share: 16 rows; of shared memory its rows of A and a quarter of B, as if each element
@@ -564,11 +639,14 @@ void trace_step(Work work, const char* name, int pending, SourceLocation where) 
 void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   const Warp& warp = *current_lane->warp;
   Cta& cta = *warp.lanes->cta;
-  check_warpgroup(warp, where);
+  check_warpgroup(kName, warp, where);
   check_lanes(lanes, where);
   const WgmmaOperands& any = *lanes[0];
   const bool from_registers = any.rows != nullptr;
-  meet_warpgroup(warp, {kind, where, any.a, any.b, any.accumulate, from_registers, warp.index});
+  meet_warpgroup(warp, {.name = kName,
+                        .where = where,
+                        .product = {kind, any.a, any.b, any.accumulate, from_registers}});
+  products_of(warp).issued++;
   check_registers(lanes, kind, warp, where);
   const uint32_t first_address = shared_address(cta.shared);
   if (!from_registers) check_descriptor(cta, first_address, any.a, kind.major_a, 64, "A", where);
@@ -613,7 +691,7 @@ void wait_for_warpgroup(const Warp& warp, uint64_t number, SourceLocation where)
       fail_cta("ends with " + describe_missing(group, warp.index / kWarpgroup) +
                "\n  All four warps must execute it.");
     }
-    park("wgmma.wait_group", where, describe_wait);
+    park(kWait, where, describe_wait);
   }
   Detector* const detector = warp.lanes->cta->detector;
   for (const Warp& other : warps) {
@@ -653,11 +731,13 @@ void retire_group(const Warp& warp, const WgmmaWait& wait) {
 
 void wgmma_fence(SourceLocation where) {
   int nothing = 0;
-  warp_collective(kFullMask, "wgmma.fence", nothing, where, [&](int**) {
+  warp_collective(kFullMask, kFence, nothing, where, [&](int**) {
     const Warp& warp = *current_lane->warp;
+    check_warpgroup(kFence, warp, where);
+    meet_warpgroup(warp, {.name = kFence, .where = where});
     WgmmaState& state = state_of(*current_lane->cta);
     products_of(warp).fenced = true;
-    trace_step(Work::kIssue, "wgmma.fence", 0, where);
+    trace_step(Work::kIssue, kFence, 0, where);
     if (state.watches.empty()) return;
     for (int lane = 0; lane < kWarpSize; lane++) {
       Lane& each = warp.lanes[lane];
@@ -675,8 +755,10 @@ void wgmma_issue(const WgmmaKind& kind, WgmmaOperands operands, SourceLocation w
 
 void wgmma_commit(SourceLocation where) {
   int nothing = 0;
-  warp_collective(kFullMask, "wgmma.commit_group", nothing, where, [&](int**) {
-    trace_step(Work::kCommit, "wgmma.commit_group", 0, where);
+  warp_collective(kFullMask, kCommit, nothing, where, [&](int**) {
+    check_warpgroup(kCommit, *current_lane->warp, where);
+    meet_warpgroup(*current_lane->warp, {.name = kCommit, .where = where});
+    trace_step(Work::kCommit, kCommit, 0, where);
     WarpProducts& products = products_of(*current_lane->warp);
     for (Product& product : products.open) product.committed = true;
     products.groups.push_back(std::move(products.open));
@@ -687,9 +769,11 @@ void wgmma_commit(SourceLocation where) {
 
 void wgmma_wait(int groups, SourceLocation where) {
   int nothing = 0;
-  warp_collective(kFullMask, "wgmma.wait_group", nothing, where, [&](int**) {
-    trace_step(Work::kWaitGroups, "wgmma.wait_group", groups, where);
+  warp_collective(kFullMask, kWait, nothing, where, [&](int**) {
     const Warp& warp = *current_lane->warp;
+    check_warpgroup(kWait, warp, where);
+    meet_warpgroup(warp, {.name = kWait, .where = where, .groups = groups});
+    trace_step(Work::kWaitGroups, kWait, groups, where);
     WarpProducts& products = products_of(warp);
     const WgmmaWait wait{groups, where};
     if (const uint64_t number = last_awaited(products, size_t(groups))) {
