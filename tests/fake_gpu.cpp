@@ -1,10 +1,12 @@
 #include "tests/fake_gpu.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,15 +37,41 @@ FakeGpu& fake_gpu() {
 
 using test::fake_gpu;
 
+namespace {
+
+// FAKE_GPU=NAME,90,227,132: what it is called, compute capability, shared memory a CTA (KiB), SMs.
+struct Kind {
+  std::string name = "Fake GPU";
+  int capability = 90, shared_kib = 227, sms = 1;
+};
+
+const Kind& kind() {
+  static const Kind kind = [] {
+    Kind result;
+    const char* const said = getenv("FAKE_GPU");
+    if (!said) return result;
+    std::istringstream words(said);
+    char comma;
+    std::getline(words, result.name, ',');
+    words >> result.capability >> comma >> result.shared_kib >> comma >> result.sms;
+    return result;
+  }();
+  return kind;
+}
+
+}  // namespace
+
 bool on_gpu() { return true; }
-int device_capability() { return 90; }
-size_t device_shared_bytes() { return 227 * 1024; }
+int device_capability() { return kind().capability; }
+size_t device_shared_bytes() { return size_t(kind().shared_kib) * 1024; }
+int sm_count() { return kind().sms; }
 
 Json describe_machine() {
   return {{"backend", "cuda"},
-          {"gpu", "Fake GPU"},
-          {"compute_capability", "9.0"},
-          {"sm_count", 1},
+          {"gpu", kind().name},
+          {"compute_capability",
+           std::to_string(kind().capability / 10) + "." + std::to_string(kind().capability % 10)},
+          {"sm_count", kind().sms},
           {"memory_bytes", 1000000000},
           {"l2_bytes", 1000000},
           {"max_sm_clock_mhz", 1980},
@@ -52,7 +80,7 @@ Json describe_machine() {
           {"cuda_runtime", "13.0"},
           {"compiler", "none 1.0"}};
 }
-std::string machine_title() { return "Fake GPU"; }
+std::string machine_title() { return kind().name; }
 
 std::string image_file() { return "/proc/self/exe"; }
 void set_backend_options(const BackendOptions&) {}

@@ -12,7 +12,7 @@ from unittest import mock
 
 from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, main, statement_results
 
-from fa_tools.cards import BOOK, EMULATOR, card_of, cards
+from fa_tools.cards import BOOK, EMULATOR, cards
 from fa_tools.laboratory import agreement, profile as profiler
 from fa_tools.product import bounds, limits
 from fa_tools.product.intensity import intensity
@@ -121,6 +121,25 @@ class NeverAboveTheMeasuredTime(unittest.TestCase):
                 checked += 1
         self.assertGreater(checked, 100)
 
+    def test_limits_of_cards(self):
+        """Every figure has its source, and what a data sheet says of a card is what its SMs do at its clock."""
+        known = read_json(limits.MACHINES)["machines"]
+        for cards_name in ("t4", "v100", "a100", "a10", "l4", "l40s", "rtx3090", "rtx4090", "rtx5090", "h100", "h200"):
+            limits.machine_named(cards_name)
+        for gpu, machine in known.items():
+            with self.subTest(gpu):
+                sources, sm = machine["sources"], machine["sm"]
+                named = {name for field, value in machine.items() if field not in ("sm", "sources")
+                         for name in (value if isinstance(value, dict) else (field,))}
+                self.assertEqual((named, {*sm}), ({*sources} - {"sm"}, {*sources["sm"]}))
+                cycles = sm["count"] * sm["clock_mhz"] * 1e-6  # of all SMs, 10^12 a second
+                for tflops, flops in (("fp32", 2 * sm["fma"]), ("tensor", sm.get("wgmma_flops", sm["mma_flops"]))):
+                    # Hopper's data sheet has a lower clock than the chip reaches.
+                    self.assertTrue(0.9 < machine["tflops"][tflops] / (flops * cycles) < 1.02, tflops)
+                self.assertLess(sm["cta_shared_kib"], sm["shared_kib"] + 1)
+        self.assertEqual(limits.machine_of("NVIDIA A100-SXM4-40GB"), known["NVIDIA A100-SXM4-80GB"])
+        self.assertIsNone(limits.machine_of("NVIDIA H100 PCIe"))
+
     def test_limits_are_not_below_measured_rates(self):
         """What bench/rates.cu measured of an SM, once it is committed, is within the limits (1 % for the measurement)."""
         known = read_json(limits.MACHINES)["machines"]
@@ -150,6 +169,12 @@ class Merged(unittest.TestCase):
 
 
 class Chosen(ScriptTest):
+    def test_where_the_speed_of_l2_is_not_published(self):
+        done = self.run_script(SCRIPTS / "fa", "bounds", "--machine", "rtx4090", "08")
+        self.assertRegex(done.stdout, r"(?m)^08_swizzle +\d+ +\d+ +[\d.]+ +\d+ +- +\d+  tensor ")
+        done = self.run_script(SCRIPTS / "fa", "intensity", "--machine", "rtx4090")
+        self.assertIn("(its speed is not published)", done.stdout)
+
     def test_kernels_by_number_or_name(self):
         every, some, named = (self.run_script(BOUNDS, *words).stdout.splitlines()
                               for words in ((), ("8", "16"), ("08_swizzle", "16")))

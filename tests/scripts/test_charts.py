@@ -109,6 +109,27 @@ class Roofline(SpecTest):
                 self.assertTrue(isinstance(why, str) and why.startswith(message), why)
 
 
+class Beside(SpecTest):
+    def test_shares_of_each_cards_own_peak(self):
+        data = peer_results()
+        other = {**data, "machine": {**data["machine"], "gpu": "NVIDIA GeForce RTX 4090"},
+                 "records": [r for r in data["records"] if r["kernel"] == "08_swizzle"]}
+        unknown = {**other, "machine": {**data["machine"], "gpu": "NVIDIA Test"}}
+        mine, ours, test = (chart.group_files([self.write(f"{name}.json", each)])[0]
+                            for name, each in (("mine", other), ("ours", data), ("test", unknown)))
+        wish = dict.fromkeys(chart.Shape._fields)
+        spec = chart.beside_charts(mine, ours, wish)(CHARTS_LIGHT)
+        rows = {(row["kernel"], row["gpu"]): row["share"] for row in spec["data"]["values"]}
+        speeds = {r["kernel"]: r["tflops"] for r in data["records"] if r["seq_len"] == 2048 and "tflops" in r}
+        self.assertEqual({key: round(share, 6) for key, share in rows.items()}, {
+            ("08_swizzle", "NVIDIA GeForce RTX 4090"): round(100 * speeds["08_swizzle"] / 165.2, 6),
+            ("08_swizzle", "NVIDIA H200"): round(100 * speeds["08_swizzle"] / 989, 6),
+            ("10_instruction_tuning", "NVIDIA H200"): round(100 * speeds["10_instruction_tuning"] / 989, 6)})
+        self.assertIn("2048 tokens", words(spec))
+        self.assertEqual(chart.beside_charts(test, ours, wish), "bench/machines.json does not know the limits of NVIDIA Test")
+        self.assertEqual(chart.beside_charts(mine, ours, {**wish, "head_dim": 64}), "both cards have no problem in common")
+
+
 @needs_venv("vl_convert")
 class Drawn(ScriptTest):
     def draw(self, *arguments):

@@ -14,7 +14,8 @@ from unittest import mock
 from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, statement_results
 
 from fa_tools.cards import BOOK, EMULATOR, card_of, cards, file_named, gpu_of
-from fa_tools.laboratory import reproduce
+from fa_tools.laboratory import reproduce, validate
+from fa_tools.press import doc_tables
 from fa_tools.tools import RESULTS, Refused, lines_of, new_results_file, read_json, read_set, write_set
 
 VALIDATE = SCRIPTS / "fa", "validate"
@@ -72,6 +73,25 @@ class Validator(ScriptTest):
                 self.assertTrue(line.startswith("error: "), line)
                 self.assertIn(f"bad{i}.json is invalid", line)
                 self.assertIn(expected, line)
+
+    def test_what_readers_send(self):
+        """bench/results/from_readers has a rule of its own, and a table in docs/your_card.md."""
+        data = {**cuda_results(), "notes": ["commit 0123abcd"]}
+        good = changed(data, "machine.gpu", "NVIDIA GeForce RTX 4090")
+        cases = [("rtx4090.json", good, None), ("rtx4090_2.json", good, None), ("4090.json", good, "should be called rtx4090.json"),
+                 ("rtx4090.json", changed(good, "notes", ["commit 0123abcd, changed"]), "names no commit without changes"),
+                 ("rtx4090.json", emulator_results(), "is of no GPU"), ("rtx4090.json", changed(good, "machine.host", "box"), "is invalid")]
+        for name, file, said in cases:
+            path = self.write(name, file)
+            with self.subTest(said or name), mock.patch.object(validate, "READERS", self.folder.resolve()):
+                (valid, sentence), = validate.sentences(str(path))
+                self.assertEqual((valid, said is None or said in sentence), (said is None, True), sentence)
+            path.unlink()
+        self.write("rtx4090.json", good)
+        rows = list(doc_tables.readers(self.folder))
+        self.assertRegex(rows[2], r"^\| \[NVIDIA GeForce RTX 4090\]\(.*rtx4090.json\) \| bf16 \| 2 \| `02_online_softmax` \| 2,048 \| 12.0 \| 7 \| `0123abcd` \|$")
+        for path in (RESULTS / "from_readers").glob("*.json*"):
+            self.assertEqual([sentence for valid, sentence in validate.sentences(str(path)) if not valid], [])
 
     def test_masks_heads_of_keys_and_lengths(self):
         data = cuda_results()

@@ -6,6 +6,8 @@ of the preset cuda. Checks come first; what was measured is written after every 
 stop the next. The GPU's folder, such as results/measured/h100, then has a file for each of bench/results/h100 that is concerned, a
 log, and facts of the machine. Of a GPU that has no results yet everything is to be measured.
 
+--mine asks for no kernel: it measures what your card can run, in minutes, and shows it beside the book's card.
+
 `scripts/fa adopt --from` brings such folders, or a tar of them, into bench/results, without a GPU."""
 
 import contextlib
@@ -24,6 +26,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.cards import BOOK, card_of, gpu_of, has_file
+from fa_tools.laboratory import mine
 from fa_tools.laboratory.validate import check_sense
 from fa_tools.records import check, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
@@ -31,6 +34,7 @@ from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, rea
                             write_whole)
 
 EXAMPLE = """examples:
+  scripts/fa measure --mine                   your own GPU, whichever it is: builds, measures, compares and draws
   scripts/fa measure --list                   the measurements, and which kernels are stale in each
   scripts/fa measure --dry-run 05 15          the commands for two kernels, in order, each with its seconds
   scripts/fa measure                          on a GPU: what is stale; the files go to results/measured
@@ -516,25 +520,31 @@ def main(argv=None):
     add("kernels", nargs="*", metavar="NN", help="kernels (15, 15_persistent, 16.next, causal); without: the stale ones")
     add("--stale", action="store_true", help="those that changed since they were measured (default)")
     add("--whole", action="store_true", help="all kernels")
+    add("--mine", action="store_true", help="the ladder on a card of yours (docs/your_card.md)")
     add("--only", metavar="NAME", help="groups or measurements of --list, with commas between them")
     add("--limit", type=float, metavar="SECONDS", help="begin nothing that would not end by then, and say what is left")
     add("--list", action="store_true", help="print the measurements, and measure nothing")
     add("--dry-run", action="store_true", help="print the commands, and run nothing")
     add("--machine", metavar="NAME", help=f"with --list or --dry-run: whose results (default: of the GPU present, else {BOOK.upper()})")
-    add("-o", "--output", type=Path, default=ROOT / "results/measured", metavar="DIR",
-        help="where to write a folder for the GPU (default results/measured)")
+    add("-o", "--output", type=Path, metavar="DIR",
+        help="where to write a folder for the GPU (default results/measured), with --mine a file (default results/mine)")
     parser.earlier("--to", "output", type=Path)
     add("--build", type=Path, default=ROOT / "build" / "cuda", metavar="FOLDER", help="of the preset cuda (default build/cuda)")
     args = parser.parse_args(argv)
-    if len([which for which in (args.kernels, args.stale, args.whole) if which]) > 1:
-        fail("name kernels, or give one of --stale and --whole")
+    if len([which for which in (args.kernels, args.stale, args.whole, args.mine) if which]) > 1:
+        fail("name kernels, or give one of --stale, --whole and --mine")
+    if args.mine:
+        for option in ("only", "limit", "list", "dry_run", "machine"):
+            if getattr(args, option):
+                fail(f"--mine measures the ladder alone, so it does not go with --{option.replace('_', '-')}")
+        return mine.main(args.build.resolve(), args.output.resolve() if args.output else ROOT / "results" / "mine")
     if args.machine and not (args.list or args.dry_run):
         fail("--machine goes with --list or --dry-run: what is measured is the GPU present")
     entries, card = manifest(), card_of(args.machine) if args.machine else present() or BOOK
     if args.list:
         show_list(entries, stale_of(entries, card), card)
         return 0
-    args.output, args.build = args.output.resolve(), args.build.resolve()
+    args.output, args.build = (args.output or ROOT / "results/measured").resolve(), args.build.resolve()
     steps = chosen_steps(args, entries, card)
     if not steps:
         print("Nothing is to be measured.")

@@ -4,10 +4,13 @@ import math
 import re
 import statistics
 import sys
+from pathlib import Path
 
-from fa_tools.cards import BOOK
+from fa_tools.cards import BOOK, card_of
 from fa_tools.records import attended_pairs, flops_of, load, problem_of
-from fa_tools.tools import Parser, Refused, check_writable, fail, need, read_json, read_set, write_json
+from fa_tools.tools import RESULTS, Parser, Refused, check_writable, fail, need, read_json, read_set, write_json
+
+READERS = RESULTS / "from_readers"
 
 # Totals that are sums over the statements: of which field, and of which kind if not of all.
 SUMS = {
@@ -114,6 +117,17 @@ def check_sense(data):
             raise Refused(f"is invalid: {where} passed with an error over its tolerance")
 
 
+def check_reader(data, file):
+    """What is sent by readers: of one GPU, of a commit without changes, under the card's name."""
+    if data["machine"]["backend"] != "cuda":
+        raise Refused("is of no GPU")
+    card = card_of(data["machine"]["gpu"])
+    if not re.fullmatch(rf"{card}(_\d+)?\.json", Path(file).name):
+        raise Refused(f"should be called {card}.json, or {card}_2.json if there is one already")
+    if not any(re.fullmatch(r"commit [0-9a-f]{7,40}", note) for note in data.get("notes", ())):
+        raise Refused("names no commit without changes in its notes, as scripts/fa measure --mine writes it in a checkout")
+
+
 def sentences(file):
     """One sentence per results file, and whether it is valid; of a set, SET.jsonl, one per file of the set."""
     try:
@@ -125,6 +139,8 @@ def sentences(file):
         try:
             data = load(name, anew=True)
             check_sense(data)
+            if Path(file).resolve().parent == READERS:
+                check_reader(data, file)
         except Refused as problem:
             yield False, f"{name} {problem}"
         else:

@@ -7,6 +7,7 @@
   scores-LEN    TFLOP/s and relative error over how far the scores spread, at each length measured with --score-std
   grid          the same over many lengths: how many times as fast as the fastest library the last kernel is
   roofline      speed against FLOPs a byte at three memory levels; needs --profile
+  beside        the share of its own peak that each kernel has, on this card and on another one; needs --beside
 
 On the emulator's results: ladder, counters by kernel; ideal, by kind of instruction how far from it.
 
@@ -24,11 +25,11 @@ from fa_tools.cards import BOOK, EMULATOR, card_of, file_named
 from fa_tools.press.charts.emulator import bounds_chart, emulator_ideal, emulator_ladder
 from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
-from fa_tools.press.charts.speeds import (cuda_ladder, grid_chart, grid_rows, length_chart, peer_length_chart, percents, scores_chart,
+from fa_tools.press.charts.speeds import (beside_chart, cuda_ladder, grid_chart, grid_rows, length_chart, peer_length_chart, percents, scores_chart,
                                           speedup_chart)
 from fa_tools.press.charts.themes import one_svg
 from fa_tools.press.figures.drawing import keep
-from fa_tools.product.limits import MACHINES, bound_of, kernels_of
+from fa_tools.product.limits import MACHINES, bound_of, kernels_of, machine_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
 from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, read_json, relative, set_up, write_whole
@@ -170,6 +171,27 @@ def roofline_charts(group, chosen, profile):
         yield "roofline", f"the results lack the profile's problem ({problem})"
     else:
         yield "roofline", lambda theme: roofline_chart(group.name(), machine, profile, records, theme)
+
+
+def beside_charts(group, other, wish):
+    """The shares of both cards' own peaks, on the longest problem that both have, or a sentence why not."""
+    chosen = [{shape_of(r): {} for r in each.select(wish) if passed(r) and is_plain(r) and not scores_of(r)} for each in (group, other)]
+    for each, found in zip((group, other), chosen):
+        for record in each.select(wish):
+            if kind(record["kernel"]) == "kernel" and passed(record) and shape_of(record) in found:
+                found[shape_of(record)][record["kernel"]] = record["tflops"]
+    common = sorted(chosen[0].keys() & chosen[1].keys(), key=lambda shape: shape.seq_len)
+    peaks = [machine_of(each.name()) for each in (group, other)]
+    if not common:
+        return "both cards have no problem in common"
+    if None in peaks:
+        return f"{relative(MACHINES)} does not know the limits of {group.name() if peaks[0] is None else other.name()}"
+    mine, theirs = (found[common[-1]] for found in chosen)
+    shares = {kernel: [found[kernel] / peak["tflops"]["tensor"] if kernel in found else None
+                       for found, peak in zip((mine, theirs), peaks)] for kernel in sorted({*mine, *theirs}, key=order)}
+    # Of the same card twice the second is the one that this repository measured.
+    names = [group.name(), other.name() + (", of this repository" if other.name() == group.name() else "")]
+    return lambda theme: beside_chart(names, shares, common[-1], theme)
 
 
 def bounds_charts(group, ladder, shape, counters):
@@ -333,6 +355,7 @@ def main():
     parser.add_argument("--profile", metavar="FILE", help="the profiler's counters on the same GPU, for the roofline")
     parser.add_argument("--counters", metavar="FILE",
                         help="the emulator's, at two lengths, for what bounds each kernel")
+    parser.add_argument("--beside", metavar="FILE", help="results of another card, for the chart beside")
     parser.add_argument("--peer", metavar="NAME", help="the library that percents refer to (default: fa2 if there)")
     parser.add_argument("--spec", action="store_true", help="write the Vega-Lite specs too: NAME.vl.json")
     parser.add_argument("--dtype", choices=("fp16", "bf16"), help="show this dtype")
@@ -352,6 +375,10 @@ def main():
     profile = read(args.profile, load_profile) if args.profile else None
     counters = read(args.counters, load) if args.counters else None
     charts = [(group, list(specs_of(group, wish, profile, args.peer, counters))) for group in groups]
+    if args.beside:
+        (other,) = group_files([args.beside])
+        for group, specs in charts:
+            specs.append(("beside", beside_charts(group, other, wish)))
     vl = drawing_tool()
     folder = make_folder(args.output or Path(args.files[0]).parent)
     drawn = 0

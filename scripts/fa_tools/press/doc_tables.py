@@ -7,9 +7,11 @@ from functools import lru_cache
 from fa_tools.cards import BOOK, EMULATOR, cards, file_named, has_file
 from fa_tools.laboratory import reproduce
 from fa_tools.press.figures import beyond_pictures
+from fa_tools.product.limits import machine_of
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
-from fa_tools.records import DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, mark, neighbours, problem_of, waiting, with_solution
-from fa_tools.tools import ROOT, Refused, named, read_json, read_results
+from fa_tools.records import (DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, load, mark, neighbours, passed, problem_of, waiting,
+                              with_solution)
+from fa_tools.tools import ROOT, Refused, named, read_json, read_results, relative, results_files
 
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
 SELECTABLE = ("kernel", "status", "function", "instruction", "gpu", "score_std", "score_growth", *PRODUCT, *SHAPE, *REST)
@@ -652,6 +654,24 @@ def phases(spec):
                    rows, [5])
 
 
+def readers(folder):
+    """A row for each file that readers have sent: its card, what ran, and the fastest kernel at the longest length."""
+    rows = []
+    for file in results_files("*", ROOT / folder):
+        data = load(file, quiet=True)
+        good = [record for record in data["records"] if passed(record) and record["head_dim"] == 128 and kind(record["kernel"]) == "kernel"]
+        last = [record for record in good if record["seq_len"] == max(r["seq_len"] for r in good)]
+        best = max(last, key=lambda record: record["tflops"])
+        limits = machine_of(data["machine"]["gpu"])
+        share = f"{100 * best['tflops'] / limits['tflops']['tensor']:.0f}" if limits else "-"
+        commit = next(note.removeprefix("commit ") for note in data["notes"] if note.startswith("commit "))
+        rows.append([f"[{data['machine']['gpu']}](../{relative(file)})", best["dtype"], str(len({r["kernel"] for r in good})),
+                     f"`{best['kernel']}`", f"{best['seq_len']:,}", mark(short(best["tflops"]), best), share, f"`{commit}`"])
+    if not rows:
+        return ["There is none yet: yours would be the first."]
+    return rows_of(["Card", "Type", "Kernels that ran", "Fastest", "Tokens", "TFLOP/s", "% of its peak", "Commit"], rows, (0, 1, 3, 7))
+
+
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "agreement": agreement_of,
           "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
-          "bugs": bugs, "phases": phases, "schedules": schedules, "pieces": pieces}
+          "bugs": bugs, "readers": readers, "phases": phases, "schedules": schedules, "pieces": pieces}

@@ -61,6 +61,8 @@ Between a pair of comments, alone on their lines:
   <!-- /pieces -->                                              what split_keys makes of these heads/heads of keys, queries, keys
   <!-- phases: kernels/12_tma.cu tiles=6 -->                    the first tiles of a ring: stage, phase, parities
   <!-- /phases -->
+  <!-- readers: bench/results/from_readers -->             what readers have measured on their cards
+  <!-- /readers -->
   <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in short, or
                                                                 those of one section, by its anchor: `it-hangs`
 

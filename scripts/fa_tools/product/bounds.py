@@ -89,7 +89,7 @@ def table(name, machine, shape, rows):
     for bound, record in rows:
         first = limits.first_limiter(bound.seconds)
         least = bound.seconds[first]
-        cells = "".join(f"{microseconds(bound.seconds[r]):>{width}}" for r, width in zip(limits.RESOURCES, WIDTHS))
+        cells = "".join(f"{microseconds(bound.seconds[r]) if r in bound.seconds else '-':>{width}}" for r, width in zip(limits.RESOURCES, WIDTHS))
         line = (f"{bound.kernel:<22}{cells}  {limits.RESOURCES[first]:<9}"
                 f" {short(limits.tflops_of(bound.shape, least)):>7}")
         if record:
@@ -121,7 +121,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("results", nargs="*", metavar="KERNEL|RESULTS",
         help="a kernel's number or name (default: all); results of the emulator's checked build (default: the committed)")
-    add("--machine", default=BOOK, metavar="NAME", help=f"of bench/machines.json: {BOOK.upper()} (default), H100, A100")
+    add("--machine", default=BOOK, metavar="NAME", help=f"of bench/machines.json: {BOOK.upper()} (default), A100, RTX4090 and others")
     add("--program", metavar="PATH", help="the program that wrote RESULTS, to run a second length if one is missing")
     add("--dtype", choices=("fp16", "bf16"))
     add("--head-dim", type=int, choices=(64, 128))

@@ -79,7 +79,10 @@ def main():
           f"{args.block_n} keys, {args.warp_rows} queries per warp")
     print(f"\n{'level':<8}{'MFLOP':>14}{'MB moved':>14}{'FLOP/byte':>12}   {'roof of an ' + gpu}")
     for level, work in works.items():
-        speed = machine["tb_per_s"][level]
+        speed = machine["tb_per_s"].get(level)
+        if speed is None:
+            print(f"{level:<8}{work.flops / 1e6:>14,.1f}{work.bytes / 1e6:>14,.2f}{work.intensity:>12,.1f}   (its speed is not published)")
+            continue
         bound = min(peak, work.intensity * speed)
         limit = "Tensor Cores" if bound == peak else f"{level}, {speed:g} TB/s"
         print(f"{level:<8}{work.flops / 1e6:>14,.1f}{work.bytes / 1e6:>14,.2f}{work.intensity:>12,.1f}"

@@ -18,6 +18,7 @@ by tile. a and b come from two lengths that the emulator ran; a third one shows 
 of query tiles beyond seq_len are left out, and what is stored has none. Of kernels with other tiles where seq_len is an odd
 multiple of 128 (15 and 16), the lengths are multiples of 256."""
 
+import math
 from collections import namedtuple
 from fractions import Fraction
 
@@ -57,6 +58,11 @@ def machine_named(wish):
     if len(found) != 1:
         raise Refused(f"there is no machine {wish} in bench/machines.json; it has {', '.join(known)}")
     return found[0], known[found[0]]
+
+
+def machine_of(gpu):
+    """The limits of the GPU of this name, or of the same card with more or less memory; None if they are not known."""
+    return next((limits for name, limits in read_json(MACHINES)["machines"].items() if card_of(name) == card_of(gpu)), None)
 
 
 # --- From a record to its work ---------------------------------------------------------------------------------
@@ -194,9 +200,11 @@ def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
         "mufu": heads * work.exp2 / (sm["exp2"] * cycles),
         "fp32": (max(0, products) / 2 + SOFTMAX_OPERATIONS * scores) / (sm["fma"] * cycles),
         "l1": heads * work.wavefronts * WAVEFRONT / (sm["l1_bytes"] * cycles),
-        "l2": (heads * work.stored + loaded) / (machine["tb_per_s"]["l2"] * 1e12),
+        "l2": (heads * work.stored + loaded) / (machine["tb_per_s"].get("l2", math.inf) * 1e12),
         "hbm": moved / (machine["tb_per_s"]["hbm"] * 1e12),
     }
+    if "l2" not in machine["tb_per_s"]:  # it is not published of every GPU
+        del seconds["l2"]
     return {resource: float(value) for resource, value in seconds.items()}
 
 

@@ -61,6 +61,27 @@ def cuda_ladder(gpu, records, shape, theme):
             "layer": layers}
 
 
+def beside_chart(gpus, records, shape, theme):
+    """What share of its own card's peak each kernel has, on two cards. gpus: their names, the reader's first. records: {kernel: the
+    share of each, or None}."""
+    colours = dict(zip(gpus, (theme.kernel, ORANGE)))
+    rows = [{"kernel": kernel, "gpu": gpu, "share": 100 * share, "label": f"{short(100 * share)} %"}
+            for kernel, shares in records.items() for gpu, share in zip(gpus, shares) if share]
+    low, high = min(row["share"] for row in rows), max(row["share"] for row in rows)
+    low, high = 10 ** math.floor(math.log10(low / 1.1)), max(100, high)
+    x = quantity("share", "Percent of the Tensor Cores' peak, logarithmic", {"type": "log", "domain": [low, high]},
+                 values=[10.0**e for e in range(-3, 3) if low <= 10.0**e <= high], format="~g", labelColor=theme.muted)
+    width, y, color = 196 if theme.phone else 560, kernel_axis([*records], theme), by("gpu", colours, orient="top", title=None, labelColor=theme.text)
+    return {
+        **base(theme, f"{gpus[0]} beside {gpus[1]}", [describe(shape), "Each card's share of the peak on its own data sheet"]),
+        "width": width, "height": {"step": 27}, "data": {"values": rows}, "encoding": {"y": y},
+        "layer": [
+            layer("point", {"x": x, "color": color}, filled=True, size=110, opacity=1),
+            words({"x": {"value": width + 10}}, where=among("gpu", gpus[0]), field="label", color=theme.text),
+        ],
+    }
+
+
 def factor(value):
     """x 11.5, x 1.02, x 0.63: enough digits to see a step of a percent."""
     return f"\u00d7 {value:.2f}" if value < 10 else f"\u00d7 {value:.1f}"
