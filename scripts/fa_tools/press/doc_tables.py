@@ -9,8 +9,8 @@ from fa_tools.laboratory import reproduce
 from fa_tools.press.figures import beyond_pictures
 from fa_tools.product.limits import machine_of
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
-from fa_tools.records import (DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, load, mark, neighbours, passed, problem_of, waiting,
-                              with_solution)
+from fa_tools.records import (DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, load, mark, neighbours, order, passed, problem_of,
+                              waiting, with_solution)
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, relative, results_files
 
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
@@ -240,7 +240,7 @@ def of_cards(word, options):
         raise Refused(f"{word} has other lengths on {' than on '.join(known)}")
     (heading,) = headings
     rows = sorted(([name, card.upper(), *cells] for card, (_, rows) in zip(known, tables) for name, *cells in rows),
-                  key=lambda row: (kind(row[0].strip("`")) != "kernel", row[0], known.index(row[1].lower())))
+                  key=lambda row: (order(row[0].strip("`")), known.index(row[1].lower())))
     for card in known:
         data = read(f"{card}:{word}")
         days = sorted({record.get("run", data["created"])[:10] for record in data["records"]})
