@@ -112,7 +112,7 @@ struct WarpProducts {
   }
 };
 
-// What all four warps must give alike to a product, and what to a wait.
+// What all four warps must give alike to a product.
 struct ProductGiven {
   WgmmaKind kind;
   uint64_t a, b;
@@ -123,7 +123,7 @@ struct ProductGiven {
 struct Expected {
   const char* name;
   SourceLocation where;
-  int first_warp;
+  int first_warp = 0;
   int groups = 0;             // of a wait
   ProductGiven product = {};  // of a product
   uint32_t warps = 0;         // the bits of those that have executed it
