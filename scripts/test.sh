@@ -9,8 +9,8 @@ usage() {
 Usage: scripts/test.sh [--quick|--all|--full|--long] [--setup] [CTest options]
 
 Builds the emulator and runs its tests; no GPU is needed. What is missing is
-installed first; when nothing is, no network is used. Under ten minutes on two
-cores, most of it the first build. Every test belongs to one of five sets.
+installed first; when nothing is, no network is used. Four to ten minutes on
+two cores, most of it the first build. Every test belongs to one of five sets.
 
 Examples:
   scripts/test.sh                    the numbered kernels in both builds, races,
