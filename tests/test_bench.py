@@ -37,7 +37,7 @@ if sys.argv[2:] and sys.argv[2]:
     if not wrong.get("error_occurred") or "never written" not in wrong["error_message"]:
         fail(f"a wrong kernel was timed: {wrong}")
 
-refused((program, "--protocol", "nice"), "unknown protocol 'nice', there are: fa3-paper")
+refused((program, "--protocol", "nice"), "unknown protocol 'nice', there are: quick")
 refused((program, "--json", "r.json"), "--json needs --protocol")
 refused((program, "--protocol", "quick", "--json", "none/r.json"), "cannot write none/r.json")
 expect("Example: attention_bench --protocol=quick" in run(program, "--help"), "--help shows no example")
