@@ -226,7 +226,7 @@ fi
 name=attention
 [[ -z $beyond ]] || name=beyond
 if ((${#numbered[@]} == 1)) && [[ " ${program_args[*]}" != *" --trace"* ]]; then
-  name=$(cd "$ROOT/kernels" && compgen -G "${numbered[0]}.cu" || compgen -G "${numbered[0]}_*.cu")
+  name=$(cd "$ROOT/kernels" && { compgen -G "${numbered[0]}.cu" || compgen -G "${numbered[0]}_*.cu"; })
   name=${name%.cu}
 elif ((${#program_args[@]} == 0 && !compile_only)) && [[ ! -e $ROOT/build/$preset/bin/$name ]]; then
   # The first time, something to look at while the other fifteen are built.
