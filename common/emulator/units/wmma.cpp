@@ -33,7 +33,7 @@ constexpr layout::Position opaque(int lane, int i, int rows) {
 static_assert(layout::is_bijective([](int lane, int i, int) { return opaque(lane, i, 16); }, 8, 1,
                                    16, 16));
 
-constexpr uint64_t kSectorBytes = 32;
+constexpr uint64_t kSector = 32;  // bytes
 
 struct FragmentOperands {
   uint8_t* elements;
@@ -109,12 +109,11 @@ void count_request(Counts& counts, bool shared, const std::array<uintptr_t, kWar
   for (size_t lane = 0; lane < kWarpSize; lane++) {
     if (!(lanes >> lane & 1)) continue;
     offsets[lane] = uint32_t(addresses[lane] - uintptr_t(current_lane->cta->shared));
-    if (!shared) sectors.insert(addresses[lane] / kSectorBytes);
+    if (!shared) sectors.insert(addresses[lane] / kSector);
   }
   if (!shared) {
     counts.sectors += sectors.size();
-    const size_t useful = size_t(std::popcount(lanes)) * bytes;
-    counts.sectors_ideal += (useful + kSectorBytes - 1) / kSectorBytes;
+    counts.sectors_ideal += (size_t(std::popcount(lanes)) * bytes + kSector - 1) / kSector;
     return;
   }
   const Wavefronts wavefronts = shared_wavefronts(offsets, lanes, uint32_t(bytes));
@@ -306,19 +305,19 @@ Term term(uint32_t bits) {
 // The terms' sum as a Tensor Core adds (matrix.cpp): each is cut to whole multiples of 2^-25 of the
 // largest exponent, and their sum is exact.
 double aligned_sum(const Term* terms, int count) {
-  constexpr int kBitsKept = 25;
+  constexpr int kKeptBits = 25;
   int largest = kZeroExponent;
   for (int i = 0; i < count; i++) largest = std::max(largest, terms[i].exponent);
   int64_t sum = 0;
   for (int i = 0; i < count; i++) {
     const Term& term = terms[i];
     if (term.exponent == kZeroExponent) continue;
-    const int shift = kBitsKept - term.digits - (largest - term.exponent);
+    const int shift = kKeptBits - term.digits - (largest - term.exponent);
     const int64_t size = std::abs(term.mantissa);
     const int64_t kept = shift >= 0 ? size << shift : size >> std::min(-shift, 63);
     sum += term.mantissa < 0 ? -kept : kept;
   }
-  return sum == 0 ? 0.0 : std::ldexp(double(sum), largest - kBitsKept);
+  return sum == 0 ? 0.0 : std::ldexp(double(sum), largest - kKeptBits);
 }
 
 Term times(const Term& x, const Term& y) {
