@@ -45,8 +45,11 @@ def of_interest(command):
 commands = {}
 for entry in json.loads((build / "compile_commands.json").read_text()):
     path = Path(entry["file"])
-    if path.is_relative_to(ROOT) and not path.is_relative_to(build):
-        commands.setdefault(str(path.relative_to(ROOT)), of_interest(entry["command"]))
+    # A unity file of CMake's holds nothing but the files that are compiled as one.
+    together = re.findall(r'^#include "(.*)"', path.read_text(), re.MULTILINE) if "/Unity/" in str(path) else [path]
+    for path in map(Path, together):
+        if path.is_relative_to(ROOT) and not path.is_relative_to(build):
+            commands.setdefault(str(path.relative_to(ROOT)), of_interest(entry["command"]))
 for_headers = commands["tests/test_broken.cpp"]  # it has the definitions that headers need
 for folder in ("kernels", "common", "tests", "bench"):
     for path in (ROOT / folder).rglob("*.*"):

@@ -155,7 +155,7 @@ class Programs(unittest.TestCase):
 
     def test_explain_themselves_and_refuse_what_they_do_not_know(self):
         own = {each.stem for folder in ("examples", "tests/examples") for each in (ROOT / folder).glob("*.cu")}
-        linked = (BUILD / "common/libfa_harness.a").stat().st_mtime
+        linked = (BUILD / "common/libfa_harness_alone.a").stat().st_mtime
         paths = [path for path in sorted((BUILD / "bin").iterdir())
                  if not re.search(r"^single_|_(tests|probe|bench)$", path.name) and path.name.removesuffix("_checked") not in own
                  and path.stat().st_mtime >= linked]
@@ -173,7 +173,7 @@ class Programs(unittest.TestCase):
 
 class Configuration(unittest.TestCase):
     def command(self, *arguments, **environment):
-        """How cli.cpp is compiled in a fresh build tree."""
+        """How parser.cpp is compiled in a fresh build tree."""
         environment = {**{name: value for name, value in os.environ.items() if name not in
                           ("CI", "CMAKE_CXX_COMPILER_LAUNCHER")}, **environment}
         with tempfile.TemporaryDirectory() as folder:
@@ -181,9 +181,9 @@ class Configuration(unittest.TestCase):
                                   env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   timeout=60)
             self.assertEqual(done.returncode, 0, done.stdout)
-            commands = subprocess.run(["ninja", "-C", folder, "-t", "commands", "fa_harness"], capture_output=True, text=True,
+            commands = subprocess.run(["ninja", "-C", folder, "-t", "commands", "fa_harness_alone"], capture_output=True, text=True,
                                       timeout=60)
-        return next(line.split() for line in commands.stdout.splitlines() if line.endswith("cli/cli.cpp"))
+        return next(line.split() for line in commands.stdout.splitlines() if line.endswith("cli/parser.cpp"))
 
     def test_a_warning_stops_the_build_in_ci_alone(self):
         self.assertNotIn("-Werror", self.command())

@@ -79,10 +79,8 @@ void declare_for_emulator(Parser& app, Arguments& arguments) {
 }
 
 void declare(Parser& app, Arguments& arguments) {
-  if (kernels().size() > 1) {
-    app.add_option("KERNEL", arguments.kernels,
-                   "names or numbers (02_online_softmax, 02); default: all");
-  }
+  app.add_option("KERNEL", arguments.kernels,
+                 "names or numbers (02_online_softmax, 02); default: all");
   constexpr int kMost = 1 << 30;
   const auto not_negative = [](const std::string& text) -> std::string {
     return text.starts_with("-") ? "Value " + text + " is negative" : "";

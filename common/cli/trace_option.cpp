@@ -19,10 +19,11 @@ void check_trace(const TraceOptions& trace, size_t kernel_count, size_t problem_
         "--trace belongs to the emulator, preset emulator-checked, or on a GPU to kernels that "
         "record themselves: preset cuda-timeline");
   }
-  if (!on_gpu() && !(sees_accesses() && tracing.write)) {
+  if (!on_gpu() && !sees_accesses()) {
     throw BadInput(
         "--trace needs the checked build, which sees loads and stores: preset emulator-checked");
   }
+  if (!tracing.write) throw BadInput("--trace is not in this program, but in attention");
   if (kernel_count != 1) {
     throw BadInput("--trace shows one kernel, but " + std::to_string(kernel_count) +
                    " would run: name one");

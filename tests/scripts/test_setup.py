@@ -187,7 +187,7 @@ class Checkout(SetUp):
             ("--seq-len 4194432", "--seq-len must be a multiple of 128 from 128 to 4194304, not 4194432"),
             ("--seq-len 128,", "--seq-len takes values with a comma between two, not '128,'"),
             ("--seq-len 100 --mask causal 1", "--seq-len must be a multiple"),
-            ("causal 1", "causal and 1 are in different programs: give kernels of beyond/, or numbered ones"),
+            ("causal 1", "causal and 01 are in different programs: give kernels of beyond/, or numbered ones"),
             ("--seq-len", "--seq-len needs a value"), ("--head-dim 80", "--head-dim must be 64 or 128, not 80"),
             ("--dtype fp32", "--dtype takes one of fp16, bf16"), ("--heads 0", "--heads must be a whole number from 1 on"),
             ("--batch x", "--batch must be"), ("--iters -1", "--iters must be"),

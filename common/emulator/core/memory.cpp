@@ -499,6 +499,8 @@ std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counter
   static std::mutex mutex;
   static std::map<uintptr_t, std::string> known;
   const std::lock_guard lock(mutex);
+  // What std::map and std::string access here is not the kernel's: see on_fault().
+  Lane* const lane = std::exchange(current_lane, nullptr);
   look_up(program_counters, known);
   // g++ gives no line to the call of a hook for a load that goes straight into an argument: the
   // load, which follows, has one.
@@ -514,6 +516,7 @@ std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counter
     if (is_of_library(place) && next != known.end()) place = next->second;
     places.push_back(place);
   }
+  current_lane = lane;
   return places;
 }
 
@@ -541,7 +544,9 @@ struct sigaction previous_action;
 // message is lost.
 void on_fault(int signal, siginfo_t* info, void* context) {
   const uintptr_t address = uintptr_t(info->si_addr);
-  const Lane* const lane = current_lane;
+  // From here on no access is the kernel's. Where std::string is not inlined here, the linker may
+  // take the kernel's copy of its functions, which the checked build checks.
+  const Lane* const lane = std::exchange(current_lane, nullptr);
   std::string what;
   if (lane && address < lane->stack_low && address + kStackGuardBytes >= lane->stack_low) {
     what = "the thread's stack (its local memory) is full";

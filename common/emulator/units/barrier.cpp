@@ -28,10 +28,10 @@ struct NamedBarrier {
       ended;  // checked build: what those that arrived had seen, in this phase and in the last one
 };
 
-std::string describe(const Lane& lane);
+std::string at_barrier(const Lane& lane);
 
 bool is_at_barrier(const Lane& lane) {
-  return lane.state == LaneState::kParked && lane.describe == describe;
+  return lane.state == LaneState::kParked && lane.describe == at_barrier;
 }
 
 class Barriers : public Unit {
@@ -79,7 +79,7 @@ std::string unlike_last_phase(const NamedBarrier& barrier, int expected) {
          std::to_string(barrier.ended_expected) + " threads, and with these its phase has ended";
 }
 
-std::string describe(const Lane& lane) {
+std::string at_barrier(const Lane& lane) {
   Barriers& all = barriers(*lane.cta->cluster);
   const int index = all.waits_at(lane);
   const NamedBarrier& barrier = all.of(*lane.cta, index);
@@ -201,7 +201,7 @@ void barrier_sync(int index, int expected, const char* operation, SourceLocation
   }
   arrive(index, expected, true, operation, where);
   all.waits_at(me) = index;
-  stop(operation, where, describe);
+  stop(operation, where, at_barrier);
   const bool whole_warp = (me.warp->runnable & me.warp->live) == 0;
   if (whole_warp && me.cta->checks) me.cta->checks->meet(*me.warp, kFullMask);
   all.complete_if_all_arrived(*me.cta, index);

@@ -34,7 +34,7 @@ struct ClusterBarrier final : Unit {
 
 const UnitOf<ClusterBarrier> barrier{50};
 
-std::string describe(const Lane& lane) {
+std::string at_cluster_barrier(const Lane& lane) {
   const Cluster& cluster = *lane.cta->cluster;
   return " (" + std::to_string(barrier(cluster).arrived) + " of " + std::to_string(cluster.live) +
          " threads of the cluster have arrived)";
@@ -54,7 +54,7 @@ void ClusterBarrier::complete_if_all_arrived() {
   ended = std::move(arriving);
   arriving.clear();
   for (Lane& lane : cluster.lanes) {
-    if (lane.state == LaneState::kParked && lane.describe == describe) wake(lane);
+    if (lane.state == LaneState::kParked && lane.describe == at_cluster_barrier) wake(lane);
   }
 }
 
@@ -82,7 +82,7 @@ void cluster_wait(SourceLocation where) {
     fail("barrier.cluster.wait at %s: this thread has not arrived\n  Missing: cluster_arrive.",
          place(where).c_str());
   }
-  if (mine.phase == all.phase) park("barrier.cluster.wait", where, describe);
+  if (mine.phase == all.phase) park("barrier.cluster.wait", where, at_cluster_barrier);
   mine.arrived = false;
   if (me.cta->detector) me.cta->detector->acquire(me, all.ended);
 }

@@ -193,7 +193,7 @@ void note_wait(uintptr_t bar, Mbarrier& barrier, int parity, SourceLocation wher
   current_lane->last_wait = barrier.last_wait;
 }
 
-std::string describe(const Lane& lane) {
+std::string at_mbarrier(const Lane& lane) {
   for (const auto& [bar, barrier] : mbarriers(*lane.cta->cluster).all) {
     for (const Lane* const waiting : barrier.waiting) {
       if (waiting != &lane) continue;
@@ -321,7 +321,7 @@ bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, Source
     trace_wait(uintptr_t(bar), false, operation, where);
     note_wait(uintptr_t(bar), barrier, parity, where);
     barrier.waiting.push_back(&me);
-    park(operation, where, describe);
+    park(operation, where, at_mbarrier);
   } else {
     trace_wait(uintptr_t(bar), true, operation, where);
     note_wait(uintptr_t(bar), barrier, parity, where);
@@ -344,7 +344,7 @@ void mbarrier_wait(uint64_t* bar, int parity, SourceLocation where) {
     return;
   }
   barrier.waiting.push_back(current_lane);
-  park(operation, where, describe);
+  park(operation, where, at_mbarrier);
 }
 
 int mbarrier_parity(uint64_t* bar, const char* operation, SourceLocation where) {

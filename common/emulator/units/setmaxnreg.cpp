@@ -52,7 +52,7 @@ void Registers::begin() {
   }
 }
 
-std::string describe(const Lane& lane) {
+std::string at_setmaxnreg(const Lane& lane) {
   Registers& all = all_registers(*lane.cta->cluster);
   const Registers::OfWarp& warp = all.of(*lane.warp);
   return " (the warp has " + std::to_string(warp.has) + " registers per thread and asks for " +
@@ -72,12 +72,12 @@ void take_registers(const Warp& warp, int registers, bool increase, const char* 
          place(where).c_str(), mine.has, increase ? "more" : "fewer", registers);
   }
   mine.wanted = registers;
-  while (all.missing(warp) > 0) park(operation, where, describe);
+  while (all.missing(warp) > 0) park(operation, where, at_setmaxnreg);
   all.pool(cta) -= (registers - mine.has) * kWarpSize;
   mine.has = registers;
   mine.set = where;
   for (Lane& lane : cta.lanes) {
-    if (lane.state == LaneState::kParked && lane.describe == describe) wake(lane);
+    if (lane.state == LaneState::kParked && lane.describe == at_setmaxnreg) wake(lane);
   }
 }
 

@@ -89,7 +89,7 @@ struct BulkCopies final : Unit {
   uint64_t random_draws = 0;
 };
 
-const UnitOf<BulkCopies> copies{40};
+const UnitOf<BulkCopies> bulk_copies{40};
 
 // ---- arguments ----------------------------------------------------------------------------------
 void check_map(const ptx::TensorMap& map, const char* operation, SourceLocation where) {
@@ -271,7 +271,7 @@ uint64_t next_random(Cluster& cluster) {
   const uint3& block = cluster.ctas[0].block_idx;
   constexpr uint64_t kOfCopies = 1u << 20;  // no thread has this number
   return random_bits(options().seed,
-                     {block.x, block.y, block.z, kOfCopies, copies(cluster).random_draws++});
+                     {block.x, block.y, block.z, kOfCopies, bulk_copies(cluster).random_draws++});
 }
 
 bool happens_at_once(Cluster& cluster) {
@@ -280,7 +280,7 @@ bool happens_at_once(Cluster& cluster) {
 }
 
 void finish_load(Cluster& cluster, size_t index) {
-  auto& loads = copies(cluster).loads;
+  auto& loads = bulk_copies(cluster).loads;
   const BulkLoad load = std::move(loads[index]);
   loads.erase(loads.begin() + std::ptrdiff_t(index));
   for (const Chunk& chunk : load.chunks) {
@@ -338,7 +338,7 @@ void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int by
   Mbarrier& barrier = mbarrier_of_copy(bar, operation, where);
   barrier.copies++;
   const int inside = bytes_inside(chunks);
-  int& lost = copies(cluster).lost;
+  int& lost = bulk_copies(cluster).lost;
   lost = inside > 0 ? 0 : lost + 1;
   if (lost == kMostLost) {
     misuse(operation, where,
@@ -352,10 +352,10 @@ void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int by
     note_global(barrier.engine, barrier.phase + 1, chunks, false, site);
     note_shared(barrier.engine, barrier.phase + 1, chunks, true, site);
   }
-  copies(cluster).loads.push_back(
+  bulk_copies(cluster).loads.push_back(
       {std::move(chunks), &cta, bar, bytes, where,
        cta.detector ? cta.detector->known_ends(*current_lane) : std::vector<uint32_t>{}});
-  if (happens_at_once(cluster)) finish_load(cluster, copies(cluster).loads.size() - 1);
+  if (happens_at_once(cluster)) finish_load(cluster, bulk_copies(cluster).loads.size() - 1);
 }
 
 int bytes_of_box(const ptx::TensorMap& map) {
@@ -367,7 +367,7 @@ void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocatio
   const Lane& me = *current_lane;
   Cluster& cluster = *me.cta->cluster;
   count_copy(Kind::kTmaStore, chunks, where);
-  BulkGroups& mine = copies(cluster).stores[&me];
+  BulkGroups& mine = bulk_copies(cluster).stores[&me];
   if (Detector* const detector = me.cta->detector) {
     if (mine.read_engine < 0) {
       mine.read_engine = detector->new_engine(Engine::kStoreRead);
@@ -455,7 +455,7 @@ void store_bulk(void* global, const void* shared, int bytes, SourceLocation wher
 // ---- groups of stores ---------------------------------------------------------------------------
 void commit_bulk(SourceLocation where) {
   trace_stores({.work = Work::kCommit, .name = "cp.async.bulk.commit_group"}, where);
-  BulkGroups& mine = copies().stores[current_lane];
+  BulkGroups& mine = bulk_copies().stores[current_lane];
   mine.groups.push_back(std::move(mine.open));
   mine.open.clear();
   mine.waited_for = 0;
@@ -468,7 +468,7 @@ void wait_bulk(int groups, bool read, SourceLocation where) {
                 .pending = groups},
                where);
   const Lane& me = *current_lane;
-  BulkGroups& mine = copies().stores[&me];
+  BulkGroups& mine = bulk_copies().stores[&me];
   mine.waited_for = mine.open.size();
   if (mine.committed < uint64_t(groups)) return;
   const uint64_t last = mine.committed - uint64_t(groups);  // that must be over

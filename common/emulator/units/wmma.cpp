@@ -33,7 +33,7 @@ constexpr layout::Position opaque(int lane, int i, int rows) {
 static_assert(layout::is_bijective([](int lane, int i, int) { return opaque(lane, i, 16); }, 8, 1,
                                    16, 16));
 
-constexpr uint64_t kSector = 32;  // bytes
+constexpr uint64_t kSectorBytes = 32;
 
 struct FragmentOperands {
   uint8_t* elements;
@@ -109,11 +109,12 @@ void count_request(Counts& counts, bool shared, const std::array<uintptr_t, kWar
   for (size_t lane = 0; lane < kWarpSize; lane++) {
     if (!(lanes >> lane & 1)) continue;
     offsets[lane] = uint32_t(addresses[lane] - uintptr_t(current_lane->cta->shared));
-    if (!shared) sectors.insert(addresses[lane] / kSector);
+    if (!shared) sectors.insert(addresses[lane] / kSectorBytes);
   }
   if (!shared) {
     counts.sectors += sectors.size();
-    counts.sectors_ideal += (size_t(std::popcount(lanes)) * bytes + kSector - 1) / kSector;
+    const size_t useful = size_t(std::popcount(lanes)) * bytes;
+    counts.sectors_ideal += (useful + kSectorBytes - 1) / kSectorBytes;
     return;
   }
   const Wavefronts wavefronts = shared_wavefronts(offsets, lanes, uint32_t(bytes));
@@ -305,19 +306,19 @@ Term term(uint32_t bits) {
 // The terms' sum as a Tensor Core adds (matrix.cpp): each is cut to whole multiples of 2^-25 of the
 // largest exponent, and their sum is exact.
 double aligned_sum(const Term* terms, int count) {
-  constexpr int kKeptBits = 25;
+  constexpr int kBitsKept = 25;
   int largest = kZeroExponent;
   for (int i = 0; i < count; i++) largest = std::max(largest, terms[i].exponent);
   int64_t sum = 0;
   for (int i = 0; i < count; i++) {
     const Term& term = terms[i];
     if (term.exponent == kZeroExponent) continue;
-    const int shift = kKeptBits - term.digits - (largest - term.exponent);
+    const int shift = kBitsKept - term.digits - (largest - term.exponent);
     const int64_t size = std::abs(term.mantissa);
     const int64_t kept = shift >= 0 ? size << shift : size >> std::min(-shift, 63);
     sum += term.mantissa < 0 ? -kept : kept;
   }
-  return sum == 0 ? 0.0 : std::ldexp(double(sum), largest - kKeptBits);
+  return sum == 0 ? 0.0 : std::ldexp(double(sum), largest - kBitsKept);
 }
 
 Term times(const Term& x, const Term& y) {
