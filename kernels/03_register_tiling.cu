@@ -237,6 +237,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"03_register_tiling"};
+const Registration<Launcher> registration{"03_register_tiling", Needs{75, false, 84992}};
 
 }  // namespace fa::k03

@@ -20,6 +20,8 @@ Examples:
       two kernels side by side
   scripts/run.sh causal --mask causal --seq-len 300
       a kernel of kernels/beyond
+  scripts/run.sh best --mask causal
+      the fastest kernel that takes the problem
   scripts/run.sh --backend emulator
       the emulator even if there is a GPU
   scripts/run.sh --broken 02_no_rescale
@@ -88,6 +90,8 @@ check_value() {
         die "$EXIT_USAGE" "unknown protocol '$value'; scripts/run.sh --program-help shows them"
       ;;
     --trace) check_output "$option" "$value" ;;
+    --mask) [[ $value == none ]] || general=1 ;;
+    --q-len | --kv-len | --kv-heads | --lengths | --page-size) general=1 ;;
   esac
 }
 
@@ -116,6 +120,11 @@ check_arguments() {
         check_value "$option" "$value"
         ;;
       *)
+        if [[ $1 == best ]]; then
+          best=1
+          shift
+          continue
+        fi
         number=$1
         [[ $1 =~ ^[0-9]$ ]] && number=0$1
         if [[ -f $ROOT/kernels/beyond/${1#beyond/}.cu ]]; then
@@ -130,6 +139,8 @@ check_arguments() {
     esac
     shift
   done
+  # The fastest kernel is in the program that has those which take the problem.
+  [[ -z $best || -z $general ]] || beyond=best
   # Lengths last, because kernels of beyond/ take any.
   [[ -n $beyond || -z $lengths ]] || check_lengths "$lengths"
   [[ -z $beyond ]] || ((${#numbered[@]} == 0)) ||
@@ -150,7 +161,7 @@ new_results_file() {
   printf '%s' "$file"
 }
 
-beyond='' numbered=() lengths='' # what check_arguments finds: a kernel of beyond/, the numbered ones, and --seq-len
+beyond='' numbered=() lengths='' best='' general='' # what check_arguments finds: kernels, --seq-len, and options for kernels of beyond/
 backend=auto toolkit=auto compile_only=0 charts=1 json='' broken=''
 program_args=()
 while (($#)); do
@@ -225,7 +236,7 @@ fi
 # A single kernel has a program of its own, which takes a third of the time to build. (Those of 01 to 03 have no --trace.)
 name=attention
 [[ -z $beyond ]] || name=beyond
-if ((${#numbered[@]} == 1)) && [[ " ${program_args[*]}" != *" --trace"* ]]; then
+if ((${#numbered[@]} == 1)) && [[ -z $best ]] && [[ " ${program_args[*]}" != *" --trace"* ]]; then
   name=$(cd "$ROOT/kernels" && { compgen -G "${numbered[0]}.cu" || compgen -G "${numbered[0]}_*.cu"; })
   name=${name%.cu}
 elif ((${#program_args[@]} == 0 && !compile_only)) && [[ ! -e $ROOT/build/$preset/bin/$name ]]; then

@@ -63,5 +63,6 @@ endif()
 
 find_program(FA_MYPY mypy HINTS ${CMAKE_SOURCE_DIR}/.venv-tests/bin)
 if(FA_MYPY)  # how strictly it looks at what is in pyproject.toml, too
-  fa_add_script_test(mypy ${FA_MYPY} --config-file ${CMAKE_SOURCE_DIR}/pyproject.toml --cache-dir /dev/null ${CMAKE_SOURCE_DIR}/python/fa)
+  fa_add_script_test(mypy ${FA_MYPY} --config-file ${CMAKE_SOURCE_DIR}/pyproject.toml --cache-dir /dev/null ${CMAKE_SOURCE_DIR}/python/fa
+    ${CMAKE_SOURCE_DIR}/tests/user_types.py)
 endif()

@@ -481,7 +481,7 @@ TEST(Times, AreQuantiles) {
 }
 
 // ---- what a launch checks before it starts ------------------------------------------------------
-std::string refusal(const Kernel& kernel, const Problem& p, const Tensors& tensors) {
+std::string error_of_run(const Kernel& kernel, const Problem& p, const Tensors& tensors) {
   return error_of<std::runtime_error>([&] { run(kernel, p, tensors); });
 }
 
@@ -494,7 +494,7 @@ TEST(Run, RefusesMisalignedAndNullPointers) {
         char* pointers[4] = {memory, memory, memory, memory};
         pointers[which] = pointer;
         const Tensors tensors{pointers[0], pointers[1], pointers[2], pointers[3], nullptr, 0};
-        EXPECT_EQ(refusal(kernel, p, tensors),
+        EXPECT_EQ(error_of_run(kernel, p, tensors),
                   std::string("the pointer to ") + "QKVO"[which] +
                       (pointer ? " is not a multiple of 16 bytes" : " is null"));
       }
@@ -517,7 +517,7 @@ TEST(Run, RefusesShapes) {
       {problem(1, 60000, 1 << 22, 128, Dtype::kBf16), "GiB"},
   };
   for (const auto& [p, text] : cases) {
-    EXPECT_CONTAINS(refusal(kernels().front(), p, tensors), text);
+    EXPECT_CONTAINS(error_of_run(kernels().front(), p, tensors), text);
   }
 }
 

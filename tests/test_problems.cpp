@@ -369,6 +369,38 @@ TEST(Takes, TheSentenceSaysWhatWouldBeAccepted) {
   EXPECT_EQ(refusal(kernel, p), "takes K and V in one piece, not in pages (--page-size)");
 }
 
+TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
+  const auto name = [](const Problem& p, bool lse = false) {
+    float memory = 0;
+    Tensors tensors;
+    tensors.lse = lse ? &memory : nullptr;
+    return best_kernel(p, with_strides(p, tensors)).kernel->name;
+  };
+  const Problem plain = problem(1, 8, 256, 64, Dtype::kFp16);
+  EXPECT_EQ(name(plain), "16_max_free");
+  EXPECT_EQ(name(plain, true), "beyond/causal");
+  for (const Problem& p : not_plain()) {
+    const bool few = p.packed.empty() && p.heads / p.key_heads() * p.seq_len <= 16;
+    const bool by_parts = few || p.page_size > 0;
+    EXPECT_EQ(name(p), by_parts ? "beyond/split_keys" : "beyond/causal") << describe(p);
+  }
+  // One number for all: what is faster comes first, and peers, ceilings and kernels/next never do.
+  std::string order;
+  for (const Kernel* each : by_speed(plain)) order += each->name.substr(0, 9) + " ";
+  EXPECT_EQ(order.find("16_max_fr beyond/ca 15_persis 14_"), 0u) << order;
+  EXPECT_EQ(order.find(".next"), std::string::npos);
+  EXPECT_EQ(by_speed(plain).back()->name, "beyond/plain");
+}
+
+TEST(Best, SaysWhyFasterOnesCannot) {
+  Problem p = problem(1, 8, 256, 64, Dtype::kFp16);
+  p.mask = Mask::kCausal;
+  const Choice choice = best_kernel(p, with_strides(p, {}));
+  ASSERT_EQ(choice.faster.size(), 1u);
+  EXPECT_EQ(choice.faster[0].first->name, "16_max_free");
+  EXPECT_EQ(choice.faster[0].second, "takes --mask none, not causal");
+}
+
 TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   const auto why = [](const Problem& p) { return error_of<BadInput>([&] { validate(p, true); }); };
   const Problem good = problem(1, 6, 77, 64, Dtype::kFp16);

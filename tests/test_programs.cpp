@@ -194,6 +194,7 @@ TEST(Programs, CountersOfFewKernelsInFullOfManyInALine) {
   EXPECT_EQ(run("07 --counters summary" + kSmall).find(", by kind"), std::string::npos);
   EXPECT_EQ(count_of(run("06 07 08 --counters full" + kSmall), ", by kind"), 3u);
   EXPECT_EQ(run("07 --counters none" + kSmall).find("deal"), std::string::npos);
+  EXPECT_CONTAINS(run("best --counters none" + kSmall), "16_max_free");
   EXPECT_EQ(shell("$BIN/attention_checked 07 --counters all").exit_code, 2);
   if (shell("$BIN/attention 07" + kSmall).out.starts_with("emulator, fast build")) {
     const ProgramResult fast = shell("$BIN/attention 07 --counters full" + kSmall);
@@ -241,6 +242,10 @@ struct BadCommand {
 const BadCommand kBadCommands[] = {
     {"99", "unknown kernel '99', this program has: "},
     {"no_such_kernel", "unknown kernel 'no_such_kernel'"},
+    {"best --mask causal",
+     "no kernel of this program takes the problem: 16_max_free takes --mask none, not causal"},
+    {"best --kv-heads 0", "--kv-heads"},
+    {"best 99", "unknown kernel '99', this program has: "},
     {"--seq-len 100", "--seq-len must be a multiple of 128 from 128 to 4194304, not 100"},
     {"--seq-len 0", "--seq-len must be a multiple of 128 from 128 to 4194304"},
     {"--seq-len -128", "--seq-len must be a multiple of 128 from 128 to 4194304, not -128"},

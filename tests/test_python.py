@@ -136,6 +136,10 @@ const char* fa_architectures(void) { return "none"; }
 const char* fa_error(void) { return "no such kernel here"; }
 const char* fa_counters(void) { return 0; }
 int fa_kernels(fa_kernel* kernels, int capacity) { return 0; }
+fa_status fa_plan(const char* kernel, const fa_problem* p, const fa_options* options, int device, const char** plan) {
+  *plan = "16_max_free";
+  return FA_OK;
+}
 fa_status fa_attention_with(const char* kernel, const fa_problem* p, const fa_options* options, const void* q, const void* k,
                             const void* v, void* o, void* stream) {
   if (!strcmp(kernel, "17")) return FA_BAD_INPUT;
@@ -194,14 +198,14 @@ class Sentences(unittest.TestCase):
         self.sentence(fa.BadInput, r"^k has the shape \(1, 1, 128, 64\), but q has ", q, k[:1, :1, :128, :64], v)
         self.sentence(fa.BadInput, r"^q has the shape \(\d+, \d+, \d+\), but fa takes \(batch, heads, seq_len, head_dim\)$",
                       q[0], k[0], v[0])
-        self.sentence(fa.BadInput, r"^seq_len must be a multiple of 128 from 128 to 4194304, not 64; a tensor is \[batch, heads, seq_len, head_dim\]$",
-                      *(contiguous(each[:, :, :64]) for each in (q, k, v)))
+        self.sentence(fa.Unsupported, r"^08_swizzle takes a multiple of 128 as the number of queries \(seq_len\), not 64; beyond/\w+ takes it$",
+                      *(contiguous(each[:, :, :64]) for each in (q, k, v)), kernel=8)
         self.sentence(fa.BadInput, "^head_dim must be 64 or 128, not 32$",
                       *(contiguous(each[..., :32]) for each in (q, k, v)))
         self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but kernel 11 takes contiguous tensors: pass ",
                       q, k, self.turned(v), kernel=11)
         self.sentence(fa.BadInput, "but q has .*: head_dim must be the same$", q, contiguous(k[..., :32]), contiguous(v[..., :32]))
-        for kernel in ("08\0x", "\ud800", 8.0, None, True):
+        for kernel in ("08\0x", "\ud800", 8.0, True):
             self.sentence(fa.BadInput, "^kernel is .*, but fa takes a number or a name", q, k, v, kernel=kernel)
         with self.assertRaises(TypeError):  # FlashAttention has dropout_p there
             fa.attention(q, k, v, 8)
@@ -307,6 +311,10 @@ class Anywhere(Sentences):
             subprocess.run([*compiler, "-Wall", "-Werror", "-fsyntax-only", "-I", ROOT / "common/api", "a.cpp"], cwd=folder,
                            check=True, timeout=60)
 
+    def test_errors_are_of_the_package(self):
+        for error in (fa.Error, fa.BadInput, fa.LaunchError, fa.Unsupported):
+            self.assertEqual((error.__module__, getattr(fa, error.__name__)), ("fa", error))
+
     def test_not_a_tensor(self):
         self.sentence(fa.BadInput, "^q is of type list, but fa takes torch tensors", [1], [1], [1])
 
@@ -324,13 +332,57 @@ class NumPy(Sentences):
                     self.assertEqual((type(o), o.dtype, o.shape), (numpy.ndarray, q.dtype, q.shape))
                     self.assertLess(relative(o, right), MOST["float16"])
 
-    def test_default_is_16_and_numbers_are_names(self):
+    def test_numbers_are_names(self):
         q, k, v = arrays((2, 3, 256, 64))
-        o = fa.attention(q, k, v)
-        self.assertEqual(fa.counters()["kernel"], "16_max_free")
-        numpy.testing.assert_array_equal(o, fa.attention(q, k, v, kernel="16_max_free"))
-        fa.attention(q, k, v, kernel=8)
+        o = fa.attention(q, k, v, kernel=8)
         self.assertEqual(fa.counters()["kernel"], "08_swizzle")
+        numpy.testing.assert_array_equal(o, fa.attention(q, k, v, kernel="08_swizzle"))
+        self.assertEqual(fa.plan(q, k, v, kernel=8), ("08_swizzle", {}))
+
+    def test_the_fastest_kernel_that_takes_the_problem(self):
+        """What it is, what plan() says, and the right result. The emulator runs what an H200 does."""
+        plain, grouped, longer = ((1, 4, 128, 64), None), ((1, 8, 128, 64), (1, 2, 128, 64)), ((1, 2, 128, 64), (1, 2, 256, 64))
+        for (shape, kv_shape), options, kernel, faster in (
+                (plain, {}, "16_max_free", {}),
+                (plain, {"causal": True}, "beyond/causal", {"16_max_free": "takes mask none, not causal"}),
+                (plain, {"return_lse": True}, "beyond/causal", {"16_max_free": "has one output, without log-sum-exp"}),
+                (grouped, {}, "beyond/causal", {"16_max_free": "takes as many heads of keys as of queries (kv_heads 8), not 2"}),
+                (longer, {}, "beyond/causal", {"16_max_free": "takes as many keys as queries (kv_len 128), not 256"}),
+                (((1, 4, 100, 64), None), {}, "beyond/causal",
+                 {"16_max_free": "takes a multiple of 128 as the number of queries (seq_len), not 100"}),
+                (((2, 8, 1, 64), (2, 2, 77, 64)), {"causal": True}, "beyond/split_keys", {})):
+            q, k, v = arrays(shape, kv_shape=kv_shape)
+            plan = fa.plan(q, k, v, **options)
+            self.assertEqual(plan, (kernel, faster))
+            o = fa.attention(q, k, v, **options)
+            self.assertEqual(fa.counters()["kernel"], kernel)
+            o = o[0] if "return_lse" in options else o
+            self.assertLess(relative(o, reference(q, k, v, "causal" in options)), MOST["float16"], (shape, options))
+            turned = [numpy.ascontiguousarray(each.swapaxes(1, 2)) for each in (q, k, v)]
+            self.assertEqual(fa.plan(*turned, layout="bnhd", **options), plan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the copies that it makes
+            self.assertEqual(fa.plan(*arrays((1, 128, 2, 64)), layout="bnhd", kernel=3).kernel, "03_register_tiling")
+        self.assertEqual(str(fa.plan(*arrays(), causal=True)), "beyond/causal\n  not 16_max_free, which takes mask none, not causal")
+        q, k, v = arrays((4, 57, 64), kv_shape=(2, 60, 64))
+        packed = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), (numpy.array(each, "int32") for each in BEGINS)))
+        self.assertEqual(fa.plan(q, k, v, **packed).kernel, "beyond/causal")
+        q, k, v = arrays((3, 4, 100, 64), kv_shape=(3, 4, 64, 64))  # in pages, though it is not for many queries
+        pool_k, pool_v, lists = in_pages(k, v, 16)
+        plan = fa.plan(q, pool_k, pool_v, **lists)
+        self.assertEqual((plan.kernel, plan.faster["beyond/causal"]), ("beyond/split_keys", "takes K and V in one piece, not in pages (page_size)"))
+        with self.assertRaisesRegex(fa.BadInput, "^head_dim must be 64 or 128, not 32$"):
+            fa.plan(*arrays((1, 1, 128, 32)))
+        with self.assertRaisesRegex(fa.Unsupported, "^08_swizzle takes mask none, not causal; beyond/causal takes it$"):
+            fa.plan(*arrays(), kernel=8, causal=True)
+
+    def test_the_result_is_contiguous(self):
+        """Also where q is one head for a batch of three, and where its dimensions are exchanged."""
+        q, k, v = arrays((3, 1, 128, 64))
+        for like in (numpy.broadcast_to(q[:1], q.shape), numpy.asfortranarray(q.transpose(3, 2, 1, 0)).transpose(3, 2, 1, 0), self.turned(q)):
+            o = fa.attention(like, k, v)
+            self.assertTrue(o.flags.c_contiguous)
+            self.assertLess(relative(o, reference(like, k, v)), MOST["float16"])
 
     def test_masks_heads_of_keys_and_lengths(self):
         for shape, kv_shape in OTHERS:
@@ -370,7 +422,7 @@ class NumPy(Sentences):
         def refused(words, error=fa.BadInput, kernel="plain", tensors=(q, pool_k, pool_v), **changes):
             self.sentence(error, words, *tensors, kernel=kernel, **{**lists, **changes})
 
-        refused("^08_swizzle takes K and V in one piece, not in pages \\(page_size\\); ", fa.Unsupported, 8)
+        refused("^08_swizzle takes K and V in one piece, not in pages \\(page_size\\); .*; beyond/split_keys takes it$", fa.Unsupported, 8)
         refused("^block_table and seqused_k belong together", seqused_k=None)
         refused("^block_table does not go with cu_seqlens_q: ", cu_seqlens_q=LENGTHS, cu_seqlens_k=LENGTHS)
         refused("^seqused_k is of int64, but fa takes int32$", seqused_k=numpy.array(LENGTHS))
@@ -402,7 +454,7 @@ class NumPy(Sentences):
             o, lse = fa.attention(*packed, kernel=kernel, causal=True, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], return_lse=True)
             self.assertEqual(lse.shape, (4, 57))
             self.assertTrue((lse[:, :31] == -numpy.inf).all() and numpy.isfinite(lse[:, 31:]).all())
-        self.sentence(fa.Unsupported, "^08_swizzle has one output, without log-sum-exp$", *arrays(), kernel=8, return_lse=True)
+        self.sentence(fa.Unsupported, "^08_swizzle has one output, without log-sum-exp; beyond/causal takes it$", *arrays(), kernel=8, return_lse=True)
         self.sentence(fa.BadInput, "^return_lse is 2, but fa takes True or False$", q, k, v, kernel="plain", return_lse=2)
 
     def test_scale(self):
@@ -421,8 +473,9 @@ class NumPy(Sentences):
 
     def test_sentences_of_other_problems(self):
         q, k, v = arrays((1, 4, 128, 64), kv_shape=(1, 2, 128, 64))
-        self.sentence(fa.Unsupported, r"^16_max_free takes as many heads of keys as of queries \(kv_heads 4\), not 2$", q, k, v)
-        self.sentence(fa.Unsupported, "^08_swizzle takes mask none, not causal$", q, q, q, kernel=8, causal=True)
+        self.sentence(fa.Unsupported, r"^16_max_free takes as many heads of keys as of queries \(kv_heads 4\), not 2; beyond/causal takes it$",
+                      q, k, v, kernel=16)
+        self.sentence(fa.Unsupported, "^08_swizzle takes mask none, not causal; beyond/causal takes it$", q, q, q, kernel=8, causal=True)
         self.sentence(fa.BadInput, "^kv_heads must divide heads, which are 4, not be 3$", q,
                       *arrays((1, 3, 128, 64))[:2], kernel="plain")
         self.sentence(fa.BadInput, r"^v has the shape \(1, 4, 128, 64\), but k has ", q, k, q, kernel="plain")
@@ -518,7 +571,7 @@ class NumPy(Sentences):
         for kernel, which, strides, status, words in (
                 *((b"plain", each, (0, 0, 60), 2, f"{each}_strides.row must be a multiple of 8 from 0 to 2^39 - 8, not 60") for each in "qkvo"),
                 (b"plain", "o", (0, 0, 56), 2, "o_strides let rows of O overlap: each must have 64 elements of its own"),
-                (b"8", "k", (0, 8, 0), 4, "08_swizzle takes contiguous tensors alone")):
+                (b"8", "k", (0, 8, 0), 4, "08_swizzle takes contiguous tensors alone; 16_max_free takes it")):
             options = fa._library._Options(size, **{f"{which}_strides": fa._library._Strides(*strides)})
             self.assertEqual(library.fa_attention_with(kernel, problem, options, *pointers, None), status)
             self.assertEqual(library.fa_error().decode(), words)
@@ -747,7 +800,7 @@ class Ring(unittest.TestCase):
                     self.assertLess(float(error), MOST[dtype])
                 sentences = re.findall(r"^sentence (.*)$", out, re.MULTILINE)
                 for sentence, words in zip(sentences, (
-                        "^Unsupported 08_swizzle has one output, without log-sum-exp$",
+                        "^Unsupported 08_swizzle has one output, without log-sum-exp; beyond/causal takes it$",
                         r"^BadInput q has the shape .* in process \d of the group: all parts must be equally long$",
                         r"^BadInput process \d of the group has called fa.ring_attention with another dtype, mask or kernel$",
                         r"^BadInput q, k and v have the shapes .*, k and v alike$",
@@ -957,6 +1010,112 @@ class Torch(Sentences):
                 call()
         with self.assertRaisesRegex(fa.BadInput, "^block_table goes with fa.attention"):
             fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, block_table=begins[0][None])
+
+    def test_packed_flash_attention_functions(self):
+        qkv = self.tensors((2, 40, 3, 4, 64))[0]
+        q, k, v = qkv.unbind(2)
+        right = fa.flash_attn_func(q, k, v, causal=True)
+        self.assertTrue(torch.equal(fa.flash_attn_qkvpacked_func(qkv, causal=True), right))
+        self.assertTrue(torch.equal(fa.flash_attn_kvpacked_func(q, qkv[:, :, 1:], causal=True), right))
+        o, lse, _ = fa.flash_attn_qkvpacked_func(qkv, 0.0, 0.3, return_attn_probs=True)
+        self.near(o, flash_by_torch(*(each.double() for each in (q, k, v)), 0.0, 0.3))
+        self.assertEqual(lse.shape, (2, 4, 40))
+        for call, words in ((lambda: fa.flash_attn_qkvpacked_func(q), r"^qkv has the shape \(2, 40, 4, 64\), but fa takes \(batch, seq_len, 3, "),
+                            (lambda: fa.flash_attn_kvpacked_func(q, qkv), r"^kv has the shape .*, but fa takes \(batch, kv_len, 2, kv_heads, head_dim\)$")):
+            with self.assertRaisesRegex(fa.BadInput, words):
+                call()
+
+    def test_a_cache_of_keys(self):
+        """Steps of decoding, with the cache as FlashAttention has it: in one piece, by an index, and in pages."""
+        batch, heads, kv_heads, most, new, before = 3, 8, 2, 64, 2, (0, 37, 62)
+        whole = self.tensors((batch, most, kv_heads, 64), seed=5)
+        q, (_, k, v) = self.tensors((batch, new, heads, 64), seed=6), self.tensors((batch, new, kv_heads, 64), seed=7)
+        q = q[0]
+        lengths = torch.tensor(before, dtype=torch.int32, device=self.DEVICE)
+        of_each = []
+        for i, length in enumerate(before):
+            keys, values = (torch.cat([cache[i:i + 1, :length], each[i:i + 1]], 1) for cache, each in zip(whole[1:], (k, v)))
+            of_each.append(flash_by_torch(*(each.double() for each in (q[i:i + 1], keys, values)), 0.0, 0.2, True))
+        right = torch.cat(of_each)
+
+        def step(caches, kernel=None, **options):
+            return fa.flash_attn_with_kvcache(q, *caches, k, v, softmax_scale=0.2, causal=True, kernel=kernel, **options)
+
+        def check(o, caches, places):
+            self.near(o, right)
+            for cache, each in zip(caches, (k, v)):
+                for i, (row, column) in enumerate(places):
+                    self.assertTrue(torch.equal(cache[row, column:column + new], each[i]))
+
+        for index in (None, [4, 0, 2]):
+            rows = index or range(batch)
+            caches = [torch.zeros(5 if index else batch, most, kv_heads, 64, dtype=q.dtype, device=self.DEVICE) for _ in "kv"]
+            for cache, each in zip(caches, whole[1:]):
+                cache[list(rows)] = each
+            which = None if index is None else torch.tensor(index, dtype=torch.int32, device=self.DEVICE)
+            o, lse = step(caches, cache_seqlens=lengths, cache_batch_idx=which, return_softmax_lse=True)
+            check(o, caches, list(zip(rows, before)))
+            self.assertEqual((lse.dtype, lse.shape), (torch.float32, (batch, heads, new)))
+            again = fa.flash_attn_with_kvcache(q, *caches, cache_seqlens=lengths + new, cache_batch_idx=which, softmax_scale=0.2, causal=True)
+            self.assertTrue(torch.equal(o, again))
+        # In pages of 16, each sequence's in another order; page_of has as many as there are.
+        page_of = torch.randperm(batch * most // 16, generator=torch.Generator().manual_seed(1)).view(batch, -1).to(self.DEVICE)
+        pools = []
+        for each in whole[1:]:
+            pools.append(torch.empty(batch * most // 16, 16, kv_heads, 64, dtype=q.dtype, device=self.DEVICE))
+            pools[-1][page_of] = each.view(batch, -1, 16, kv_heads, 64)
+        o = step(pools, cache_seqlens=lengths, block_table=page_of.int())
+        check(o, [], [])
+        self.assertTrue(torch.equal(pools[0][page_of[1, 2], 5:7], k[1]) and torch.equal(pools[1][page_of[2, 3], 14:], v[2]))
+        # As many keys for all, by a number; a cache whose length is no multiple of 16 is copied, and a warning says so.
+        caches = [each[:, :50].contiguous() for each in whole[1:]]
+        keys, values = (torch.cat([cache[:, :37], each], 1).double() for cache, each in zip(caches, (k, v)))
+        right = flash_by_torch(q.double(), keys, values, 0.0, 0.2, True)
+        check(step(caches, cache_seqlens=37), caches, [(i, 37) for i in range(batch)])
+        with self.assertWarnsRegex(UserWarning, "^the cache has 50 keys a sequence: fa copies it, "):
+            check(step(caches, cache_seqlens=torch.full_like(lengths, 37)), caches, [(i, 37) for i in range(batch)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            o = fa.flash_attn_with_kvcache(q, *(each[:, :39].contiguous() for each in caches), softmax_scale=0.2, causal=True)
+        self.assertTrue(torch.equal(o, step(caches, cache_seqlens=37)))
+
+        for words, options in ((r"^cache_seqlens is 49, but the cache has room for 50 keys, and 2 are new$", {"cache_seqlens": 49}),
+                               (r"^cache_seqlens has the shape \(3,\), of int64 on .*, but fa takes 1 dimension of int32 on ",
+                                {"cache_seqlens": lengths.long()}),
+                               (r"^cache_seqlens has the shape \(2,\), but q has 3 sequences$", {"cache_seqlens": lengths[:2]}),
+                               ("^cache_leftpad is given, ", {"cache_leftpad": lengths}), ("^rotary_cos is given, ", {"rotary_cos": k}),
+                               ("^cache_batch_idx does not go with block_table", {"cache_batch_idx": lengths, "block_table": page_of.int()}),
+                               (r"^window_size is \(128, 0\), but fa has no sliding window", {"window_size": (128, 0), "cache_seqlens": 37})):
+            with self.assertRaisesRegex(fa.BadInput, words):
+                step(caches, **options)
+        for call, words in ((lambda: fa.flash_attn_with_kvcache(q, *caches, k), "^k and v belong together"),
+                            (lambda: fa.flash_attn_with_kvcache(q[:2], *caches), "^k_cache has 3 sequences, but q has 2: pass cache_batch_idx$"),
+                            (lambda: fa.flash_attn_with_kvcache(q, *caches, k[:, :, :1], v[:, :, :1]),
+                             r"^k has the shape \(3, 2, 1, 64\), but with this q and cache fa takes \(3, 2, 2, 64\)$"),
+                            (lambda: fa.flash_attn_with_kvcache(q, caches[0], [1]), "^v_cache is of type list, ")):
+            with self.assertRaisesRegex(fa.BadInput, words):
+                call()
+
+    def test_autocast(self):
+        """fp32 is cast where PyTorch's own attention casts it, and to the same."""
+        q, k, v = (each.float() for each in self.tensors())
+        self.sentence(fa.BadInput, "^q is of float32, but fa takes float16 and bfloat16$", q, k, v)
+        for dtype in (torch.bfloat16, torch.float16):
+            def both(q, k, v, dtype=dtype):
+                with torch.autocast(self.DEVICE, dtype):
+                    return fa.attention(q, k, v), torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+            o, by_sdpa = both(q, k.to(dtype), v)
+            self.assertEqual(o.dtype, by_sdpa.dtype)
+            with torch.autocast(self.DEVICE, dtype):
+                plan = fa.plan(q, k, v)
+            self.assertEqual(plan, fa.plan(*(each.to(dtype) for each in (q, k, v))))
+            self.assertTrue(torch.equal(o, fa.attention(*(each.to(dtype) for each in (q, k, v)))))
+            compiled = torch.compile(lambda *tensors: both(*tensors)[0], fullgraph=True, backend="aot_eager")  # noqa: B023
+            self.assertTrue(torch.equal(compiled(q, k, v), o))
+            torch.compiler.reset()
+        with torch.autocast(self.DEVICE):
+            self.sentence(fa.BadInput, "^q is of float64, but fa takes float16 and bfloat16$", q.double(), k, v)
 
     def test_rows_lie_anywhere(self):
         """Slices, exchanged and expanded dimensions give the same bits as copies, and nothing is copied."""

@@ -22,7 +22,7 @@
 namespace fa {
 namespace {
 
-thread_local std::string message;
+thread_local std::string message, plan_text;
 
 // Calls body; an exception becomes a status and the sentence of fa_error().
 template <typename Body>
@@ -145,7 +145,8 @@ void check_table(const Problem& problem, const fa_options& options) {
   }
 }
 
-Problem problem_of(const fa_problem& given, const fa_options& options, bool any_length) {
+// Of any length: refusal() says what a kernel takes.
+Problem problem_of(const fa_problem& given, const fa_options& options) {
   if (given.dtype != FA_FP16 && given.dtype != FA_BF16) {
     throw BadInput("dtype must be FA_FP16 or FA_BF16, not " + std::to_string(int(given.dtype)));
   }
@@ -172,7 +173,7 @@ Problem problem_of(const fa_problem& given, const fa_options& options, bool any_
     problem.kv_lens.assign(size_t(problem.batch), problem.key_len());
     if (!on_gpu()) problem.kv_lens.assign(options.kv_lens, options.kv_lens + problem.batch);
   }
-  validate(problem, any_length);
+  validate(problem, /*any_length=*/true);
   check_table(problem, options);
   return problem;
 }
@@ -200,9 +201,74 @@ void check_overlap(const Problem& problem, const Tensors& tensors) {
   check(tensors.lse, lse_bytes(problem), "lse", tensors.o, o_bytes, "O");
 }
 
+// What fa_attention_with is asked for.
+struct Call {
+  const Kernel* kernel = nullptr;  // null: the best
+  int (*wants_end)() = nullptr;
+  Problem problem;
+  Tensors tensors;
+
+  // Of the pointers, `given` has those that are arguments of their own.
+  Call(const char* name, const fa_problem* of_caller, const fa_options* with, Tensors given) {
+    if (!name) throw BadInput("the pointer to the kernel's name is null");
+    if (!of_caller) throw BadInput("the pointer to the problem is null");
+    if (name != kBest) kernel = &find_kernel(name);
+    const fa_options options = read_options(with);
+    wants_end = options.wants_end;
+    sentences([&] {
+      problem = problem_of(*of_caller, options);
+      given.cu_seqlens_q = options.cu_seqlens_q;
+      given.cu_seqlens_kv = options.cu_seqlens_kv;
+      given.lse = options.lse;
+      given.block_table = options.block_table;
+      given.kv_lens = options.kv_lens;
+      const auto read = [](const fa_strides& s) { return Strides{s.block, s.head, s.row}; };
+      given.q_strides = read(options.q_strides);
+      given.k_strides = read(options.k_strides);
+      given.v_strides = read(options.v_strides);
+      given.o_strides = read(options.o_strides);
+      tensors = with_strides(problem, given);
+    });
+  }
+
+  // The kernel that runs on the current GPU. Throws Unsupported if none does.
+  Choice choose() const {
+    if (!kernel) return best_kernel(problem, tensors);
+    const std::string why = refusal(*kernel, problem, tensors);
+    if (why.empty()) return {kernel, {}};
+    std::string instead;
+    try {
+      instead = "; " + best_kernel(problem, tensors).kernel->name + " takes it";
+    } catch (const Unsupported&) {  // nor does any other
+    }
+    throw Unsupported(kernel->name + " " + why + instead);
+  }
+
+  // Errors in body name the fields of fa.h.
+  template <typename Body>
+  void sentences(const Body& body) const {
+    try {
+      body();
+    } catch (const BadInput& error) {
+      throw BadInput(with_fields(error.what()));
+    } catch (const Unsupported& error) {
+      throw Unsupported(with_fields(error.what()));
+    }
+  }
+};
+
 size_t workspace_bytes(const Kernel& kernel, const Problem& problem) {
   constexpr size_t kLimit = size_t(1) << 30;
   return kernel.workspace_bytes ? kernel.workspace_bytes(problem, kLimit) : 0;
+}
+
+// What the kernel itself refuses, such as shared memory that is too small, has its name, too.
+void run_named(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+  try {
+    run(kernel, problem, tensors);
+  } catch (const Unsupported& error) {
+    throw Unsupported(kernel.name + " " + error.what());
+  }
 }
 
 #ifdef FA_WITH_CUDA
@@ -272,12 +338,15 @@ class LoadsWhileCapturing {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-void attention(const Kernel& kernel, const Problem& problem, Tensors tensors, int (*)()) {
+void attention(const Call& call) {
   const LoadsWhileCapturing loads;
-  const CurrentDevice current(device_of(tensors));
+  const CurrentDevice current(device_of(call.tensors));
+  const Kernel& kernel = *call.choose().kernel;
+  const Problem& problem = call.problem;
+  Tensors tensors = call.tensors;
   auto* const stream = static_cast<cudaStream_t>(tensors.stream);
   tensors.workspace_bytes = workspace_bytes(kernel, problem);
-  if (tensors.workspace_bytes == 0) return run(kernel, problem, tensors);
+  if (tensors.workspace_bytes == 0) return run_named(kernel, problem, tensors);
   check_cuda(cudaMallocAsync(&tensors.workspace, tensors.workspace_bytes, stream),
              "allocating the workspace");
   const auto free = [&] { return cudaFreeAsync(tensors.workspace, stream); };
@@ -286,7 +355,7 @@ void attention(const Kernel& kernel, const Problem& problem, Tensors tensors, in
       check_cuda(cudaMemsetAsync(tensors.workspace, 0, kernel.zeroed_bytes(), stream),
                  "filling the workspace");
     }
-    run(kernel, problem, tensors);
+    run_named(kernel, problem, tensors);
   } catch (...) {
     free();
     throw;
@@ -318,8 +387,10 @@ void copy_rows(const Problem& problem, const Tensors& tensors, const Buffer& o) 
 }
 
 // The tensors are copied into memory whose edges are watched, as the programs' own tensors are.
-void attention(const Kernel& kernel, const Problem& problem, const Tensors& tensors,
-               int (*wants_end)()) {
+void attention(const Call& call) {
+  const Kernel& kernel = *call.choose().kernel;
+  const Problem& problem = call.problem;
+  const Tensors& tensors = call.tensors;
   thread_local bool runs = false;  // a second call would wait for the mutex that its thread has
   if (runs) {
     throw std::runtime_error(
@@ -332,7 +403,7 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
   } const running;
   static std::mutex mutex;  // the emulator's counters and its list of memory are everyone's
   const std::lock_guard lock(mutex);
-  end_launches_when(wants_end);
+  end_launches_when(call.wants_end);
   last_run.reset();
   // From the first element to the last one. What is between the rows of O is the caller's.
   Buffer q("Q", span_bytes(problem, tensors.q_strides, false));
@@ -373,7 +444,7 @@ void attention(const Kernel& kernel, const Problem& problem, const Tensors& tens
     watched.workspace_bytes = workspace->size();
   }
   take_counts();  // of a launch that failed
-  run(kernel, problem, watched);
+  run_named(kernel, problem, watched);
   copy_rows(problem, tensors, o);
   if (lse) lse->download(tensors.lse);
   last_run = Counted{kernel.name, problem, take_counts()};
@@ -413,31 +484,34 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
                             const fa_options* options, const void* q, const void* k, const void* v,
                             void* o, void* stream) {
   return fa::guarded([&] {
-    if (!kernel) throw fa::BadInput("the pointer to the kernel's name is null");
-    if (!problem) throw fa::BadInput("the pointer to the problem is null");
-    const fa::Kernel& chosen = fa::find_kernel(kernel);
-    const fa_options given = fa::read_options(options);
-    try {
-      const fa::Problem checked = fa::problem_of(*problem, given, chosen.takes.any_length);
-      const auto strides = [](const fa_strides& s) { return fa::Strides{s.block, s.head, s.row}; };
-      const fa::Tensors tensors = fa::with_strides(
-          checked, {q, k, v, o, nullptr, 0, stream, given.cu_seqlens_q, given.cu_seqlens_kv,
-                    given.lse, given.block_table, given.kv_lens, strides(given.q_strides),
-                    strides(given.k_strides), strides(given.v_strides), strides(given.o_strides)});
-      fa::check_pointers(tensors);
-      if (uintptr_t(given.lse) % alignof(float) != 0) {
+    fa::Call call(kernel, problem, options, {q, k, v, o, nullptr, 0, stream});
+    call.sentences([&] {
+      fa::check_pointers(call.tensors);
+      if (uintptr_t(call.tensors.lse) % alignof(float) != 0) {
         throw fa::BadInput("the pointer to lse must be a multiple of 4 bytes");
       }
-      fa::check_overlap(checked, tensors);
-      fa::attention(chosen, checked, tensors, given.wants_end);
-    } catch (const fa::BadInput& error) {
-      const std::string text = fa::with_fields(error.what());
-      throw fa::BadInput(text.starts_with("seq_len must")
-                             ? text + "; a tensor is [batch, heads, seq_len, head_dim]"
-                             : text);
-    } catch (const fa::Unsupported& error) {
-      throw fa::Unsupported(fa::with_fields(chosen.name + " " + error.what()));
-    }
+      fa::check_overlap(call.problem, call.tensors);
+      fa::attention(call);
+    });
+  });
+}
+
+fa_status fa_plan(const char* kernel, const fa_problem* problem, const fa_options* options,
+                  [[maybe_unused]] int device, const char** plan) {
+  return fa::guarded([&] {
+    if (!plan) throw fa::BadInput("the pointer to the plan is null");
+    const fa::Call call(kernel, problem, options, {});
+    call.sentences([&] {
+#ifdef FA_WITH_CUDA
+      const fa::CurrentDevice current(device);
+#endif
+      const fa::Choice choice = call.choose();
+      fa::plan_text = choice.kernel->name;
+      for (const auto& [faster, why] : choice.faster) {
+        fa::plan_text += "\n" + fa::with_fields(faster->name + " " + why);
+      }
+      *plan = fa::plan_text.c_str();
+    });
   });
 }
 

@@ -129,7 +129,8 @@ FA_API const char* fa_architectures(void);
  * Returns how many there are. The emulator runs all of them. */
 FA_API int fa_kernels(fa_kernel* kernels, int capacity);
 
-/* Runs a kernel, by its name or number ("16_max_free", "16"; "plain" for "beyond/plain").
+/* Runs a kernel, by its name or number ("16_max_free", "16"; "plain" for "beyond/plain"), or with
+ * "best" the fastest one that takes the problem on this GPU, as fa_plan() says.
  *
  * On a GPU: the kernel runs on the GPU whose memory `q` is, and the calling thread's current GPU
  * stays what it was. It is launched into `stream`, a cudaStream_t of that GPU (null: its default
@@ -143,13 +144,21 @@ FA_API fa_status fa_attention(const char* kernel, const fa_problem* problem, con
                               const void* k, const void* v, void* o, void* stream);
 
 /* The same on a problem with options; null: without any. A kernel that does not take the problem
- * gives FA_UNSUPPORTED, and the sentence says what it takes. */
+ * gives FA_UNSUPPORTED; the sentence says what it takes, and which kernel takes the problem. */
 FA_API fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
                                    const fa_options* options, const void* q, const void* k,
                                    const void* v, void* o, void* stream);
 
-/* Why this thread's last call of fa_attention, fa_attention_with or fa_counters failed: one
- * sentence, or the emulator's report, which has several lines. Empty after success. Lives until
+/* Which kernel fa_attention_with would run, without a launch. Of pointers it reads the arrays in
+ * options, and on a GPU none. `plan` gets a text: the first line is the kernel's name. With "best"
+ * there follows a line for each kernel that is faster where it can run, and why it cannot:
+ * "16_max_free takes mask none, not causal". The text lives until the thread's next call. `device`
+ * is the number of a GPU, and means nothing on the emulator. */
+FA_API fa_status fa_plan(const char* kernel, const fa_problem* problem, const fa_options* options,
+                         int device, const char** plan);
+
+/* Why this thread's last call of fa_attention, fa_attention_with, fa_plan or fa_counters failed:
+ * one sentence, or the emulator's report, which has several lines. Empty after success. Lives until
  * the thread's next call. */
 FA_API const char* fa_error(void);
 

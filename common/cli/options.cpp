@@ -80,7 +80,8 @@ void declare_for_emulator(Parser& app, Arguments& arguments) {
 
 void declare(Parser& app, Arguments& arguments) {
   app.add_option("KERNEL", arguments.kernels,
-                 "names or numbers (02_online_softmax, 02); default: all");
+                 "names or numbers (02_online_softmax, 02), or best: the fastest one\n"
+                 "that takes the problem; default: all");
   constexpr int kMost = 1 << 30;
   const auto not_negative = [](const std::string& text) -> std::string {
     return text.starts_with("-") ? "Value " + text + " is negative" : "";
@@ -319,6 +320,21 @@ void check_problem(const Problem& problem, const std::vector<const Kernel*>& cho
                  chosen.front()->name + " " + refusal(*chosen.front(), problem));
 }
 
+// What "best" stands for: the fastest kernel that takes all of the problems. Throws BadInput.
+const Kernel* best_of_all(const std::vector<Problem>& problems) {
+  for (const Problem& problem : problems) validate(problem, /*any_length=*/true);
+  std::string first;
+  for (const Kernel* const kernel : by_speed(problems.front())) {
+    std::string why;
+    for (const Problem& problem : problems) {
+      if (why.empty()) why = refusal(*kernel, problem, with_strides(problem, {}));
+    }
+    if (why.empty()) return kernel;
+    if (first.empty()) first = kernel->name + " " + why;
+  }
+  throw BadInput("no kernel of this program takes the problem: " + first);
+}
+
 // Before work that takes long: files that are written can be, and are two.
 void check_files(const Parser& app, const Arguments& arguments) {
   const std::string &json = arguments.json, &trace = arguments.trace.path;
@@ -345,7 +361,9 @@ Request request_of(const Parser& app, const Arguments& arguments) {
   request.backend.races = !arguments.no_races;
   if (!arguments.trace.path.empty()) request.backend.traced_cta = arguments.trace.cta;
 
-  for (const std::string& name : arguments.kernels) request.kernels.push_back(&find_kernel(name));
+  for (const std::string& name : arguments.kernels) {  // null: the best, of problems read below
+    request.kernels.push_back(name == kBest ? nullptr : &find_kernel(name));
+  }
   if (request.kernels.empty()) {
     for (const Kernel& kernel : kernels()) request.kernels.push_back(&kernel);
   }
@@ -357,6 +375,9 @@ Request request_of(const Parser& app, const Arguments& arguments) {
   check_files(app, arguments);
   check_lengths(app, arguments);
   request.problems = arguments.problems.empty() ? problems_of(arguments) : arguments.problems;
+  for (const Kernel*& kernel : request.kernels) {
+    if (!kernel) kernel = best_of_all(request.problems);
+  }
   for (const Problem& problem : request.problems) check_problem(problem, request.kernels);
   if (app.has("--score-growth") && arguments.score_stds.empty()) {
     throw BadInput("--score-growth belongs to --score-std: say how far scores spread");

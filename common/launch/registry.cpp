@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,13 @@ void check_alignment(const void* pointer, const char* tensor) {
   if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) {
     throw BadInput(std::string("the pointer to ") + tensor + " is not a multiple of 16 bytes");
   }
+}
+
+std::string lack_of_shared(size_t bytes) {
+  const size_t most = device_shared_bytes();
+  if (bytes <= most) return "";
+  return "needs " + std::to_string(bytes) + " bytes of shared memory a CTA, this GPU has " +
+         std::to_string(most);
 }
 
 std::string capability(int value) {
@@ -242,22 +251,68 @@ void check_pointers(const Tensors& tensors) {
   check_alignment(tensors.o, "O");
 }
 
+std::string refusal(const Kernel& kernel, const Problem& problem, const Tensors& with_strides) {
+  if (const std::string why = refusal(kernel, problem); !why.empty()) return why;
+  if (with_strides.lse && !kernel.takes.lse) return "has one output, without log-sum-exp";
+  if (!is_contiguous(problem, with_strides) && !kernel.takes.strides) {
+    return "takes contiguous tensors alone";
+  }
+  const int present = device_capability();
+  if (present == 0) return "";  // the emulator runs everything
+  const Needs& needs = kernel.needs;
+  if (needs.exactly && present != needs.compute_capability) {
+    return "needs a GPU of compute capability " + capability(needs.compute_capability) +
+           ", this one has " + capability(present);
+  }
+  if (present < needs.compute_capability) {
+    return "needs a GPU of compute capability " + capability(needs.compute_capability) +
+           " or later, this one has " + capability(present);
+  }
+  if (needs.shared_bytes == 0 || problem.head_dim != 128) return "";
+  return lack_of_shared(size_t(needs.shared_bytes));
+}
+
+std::vector<const Kernel*> by_speed(const Problem& problem) {
+  std::vector<const Kernel*> result;
+  for (const Kernel& each : kernels()) {
+    if (!is_next(each) && !each.library && !each.ceiling) result.push_back(&each);
+  }
+  const auto order = [&](const Kernel* each) {
+    const bool numbered = isdigit(static_cast<unsigned char>(each->name[0])) != 0;
+    return std::tuple(each->leads && each->leads(problem), each->traits, numbered,
+                      std::string_view(each->name));
+  };
+  std::sort(result.begin(), result.end(),
+            [&](const Kernel* a, const Kernel* b) { return order(a) > order(b); });
+  return result;
+}
+
+Choice best_kernel(const Problem& problem, const Tensors& with_strides) {
+  Choice choice;
+  for (const Kernel* const each : by_speed(problem)) {
+    std::string why = refusal(*each, problem, with_strides);
+    if (why.empty()) {
+      choice.kernel = each;
+      return choice;
+    }
+    choice.faster.emplace_back(each, std::move(why));
+  }
+  // Those that take any length take most other things, too: what these cannot, none can.
+  std::string all;
+  for (const auto& [kernel, why] : choice.faster) {
+    if (kernel->takes.any_length) all += (all.empty() ? "" : "; ") + kernel->name + " " + why;
+  }
+  if (all.empty() && !choice.faster.empty()) {
+    all = choice.faster.front().first->name + " " + choice.faster.front().second;
+  }
+  throw Unsupported("no kernel takes this: " + all);
+}
+
 void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
   validate(problem, kernel.takes.any_length || kernel.ceiling != nullptr);
-  if (const std::string why = refusal(kernel, problem); !why.empty()) throw Unsupported(why);
-  if (tensors.lse && !kernel.takes.lse) throw Unsupported("has one output, without log-sum-exp");
   check_pointers(tensors);
   const Tensors all = with_strides(problem, tensors);
-  if (!is_contiguous(problem, all) && !kernel.takes.strides)
-    throw Unsupported("takes contiguous tensors alone");
-  if (const int present = device_capability(); present > 0) {
-    const Needs& needs = kernel.needs;
-    if (needs.exactly ? present != needs.compute_capability : present < needs.compute_capability) {
-      throw Unsupported(
-          "needs a GPU of compute capability " + capability(needs.compute_capability) +
-          (needs.exactly ? ", this one has " : " or later, this one has ") + capability(present));
-    }
-  }
+  if (const std::string why = refusal(kernel, problem, all); !why.empty()) throw Unsupported(why);
   if (kernel.workspace_bytes) {
     const size_t needed = kernel.workspace_bytes(problem, tensors.workspace_bytes);
     if (needed > tensors.workspace_bytes) {
@@ -291,11 +346,7 @@ void LaunchRecord::add(int registers_, size_t shared_bytes_, size_t local_bytes_
 }
 
 void check_shared_bytes(size_t shared_bytes) {
-  const size_t most = device_shared_bytes();
-  if (shared_bytes > most) {
-    throw Unsupported("needs " + std::to_string(shared_bytes) +
-                      " bytes of shared memory a CTA, this GPU has " + std::to_string(most));
-  }
+  if (const std::string why = lack_of_shared(shared_bytes); !why.empty()) throw Unsupported(why);
 }
 
 void check_cluster(const LaunchShape& shape, int present) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/launch/problem.h"
@@ -77,6 +78,7 @@ struct Attention {
 struct Needs {
   int compute_capability = 75;  // at least: 80 is sm_80
   bool exactly = false;         // only this one: sm_90a code runs on 9.0 alone
+  int shared_bytes = 0;         // of a CTA with head_dim 128, if some of these GPUs have less
 };
 
 // How a kernel works, as far as tests and tools choose their problems by it. From kAsync on each
@@ -148,6 +150,9 @@ struct Kernel {
   // How many bytes at the beginning of the workspace hold zeros before the first launch on a
   // problem, and then what the launch before left in them. Null: none.
   size_t (*zeroed_bytes)() = nullptr;
+  // Whether the kernel is the fastest one on this problem, though the order of by_speed() says that
+  // others are. Null: it never is.
+  bool (*leads)(const Problem&) = nullptr;
 };
 
 // All kernels of this program, by name.
@@ -160,6 +165,26 @@ const Kernel& find_kernel(std::string_view name_or_number);
 // Why the kernel does not accept a valid problem: one sentence that says what it would accept, such
 // as "takes --mask none, not causal". Empty: it does.
 std::string refusal(const Kernel& kernel, const Problem& problem);
+
+// The same for tensors with all their strides, on the GPU present: also of its compute capability,
+// of strides and of a second output.
+std::string refusal(const Kernel& kernel, const Problem& problem, const Tensors& with_strides);
+
+// The kernels of this program from the fastest to the slowest on a problem that they take, without
+// those of kernels/next, peers and ceilings: those that lead on it; then those with more traits; of
+// as many the numbered ones, the last first.
+std::vector<const Kernel*> by_speed(const Problem& problem);
+
+// What "best" stands for in place of a name, and what was faster but does not take it.
+struct Choice {
+  const Kernel* kernel = nullptr;
+  std::vector<std::pair<const Kernel*, std::string>> faster;  // and its refusal
+};
+
+// The fastest kernel that takes the tensors on the GPU present. Throws Unsupported if none does,
+// with what the most general ones take.
+Choice best_kernel(const Problem& problem, const Tensors& with_strides);
+inline constexpr std::string_view kBest = "best";
 
 // The names of kernels in kernels/next end in it.
 inline constexpr std::string_view kNext = ".next";
@@ -190,9 +215,10 @@ const Kernel* recording_twin(const Kernel& kernel);
 bool has_recording_twins();
 void register_recording_twin(Kernel kernel);
 
-// Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it, and Launcher<T,
-// kHeadDim>::workspace_bytes(const Problem&, size_t limit), if there, sizes its workspace, and
-// zeroed_bytes() how much of it begins as zeros.
+// Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it. Where they are
+// there, Launcher<T, kHeadDim>::workspace_bytes(const Problem&, size_t limit) sizes its workspace,
+// zeroed_bytes() says how much of it begins as zeros, and leads(const Problem&) whether the kernel
+// is the fastest one.
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
@@ -204,6 +230,9 @@ class Registration {
     }
     if constexpr (requires { &Launcher<__half, 128>::zeroed_bytes; }) {
       kernel.zeroed_bytes = &Launcher<__half, 128>::zeroed_bytes;
+    }
+    if constexpr (requires { &Launcher<__half, 128>::leads; }) {
+      kernel.leads = &Launcher<__half, 128>::leads;
     }
     kernel.traits = traits;
     kernel.takes = takes;

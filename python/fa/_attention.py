@@ -8,37 +8,60 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from . import _library
-from ._library import BadInput, Packed, Paged
+from ._library import BEST, BadInput, Call, Packed, Paged, Plan
 
 Tensor = TypeVar("Tensor")
 _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout: str | None = None,
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = None, layout: str | None = None,
+              scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
+              cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+              block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: Literal[False] = False) -> Tensor: ...
+
+
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = None, layout: str | None = None,
+              scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
+              cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+              block_table: Tensor | None = None, seqused_k: Tensor | None = None,
+              return_lse: Literal[True]) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = None, layout: str | None = None,
+              scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
+              cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+              block_table: Tensor | None = None, seqused_k: Tensor | None = None,
+              return_lse: bool) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = None, layout: str | None = None,
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T) v, forward, without dropout.
 
-    q, k, v: tensors of one shape, (batch, heads, seq_len, head_dim). They are of float16 or bfloat16: torch tensors,
-    NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a library with DLPack and an empty_like, such as
-    CuPy, without a mask of their own. Kernels 01 to 11 take contiguous tensors. The others take any strides that are
-    multiples of 8 elements, such as slices of one tensor with q, k and v, if the elements of a row are neighbours.
-    seq_len is a multiple of 128, head_dim 64 or 128, batch * heads at most 65535. They are on one GPU if fa was
+    q: (batch, heads, seq_len, head_dim), with any seq_len, head_dim 64 or 128, and batch * heads at most 65535.
+    k, v: (batch, kv_heads, kv_len, head_dim), with any kv_len, and kv_heads a divisor of heads: each head of k is for
+    heads / kv_heads neighbouring heads of q.
+    All are of float16 or bfloat16: torch tensors, NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a
+    library with DLPack and an empty_like, such as CuPy, without a mask of their own. Inside torch.autocast, torch tensors
+    become of its dtype first, as for PyTorch's own attention. The elements of a row are neighbours; the other strides are
+    any multiples of 8 elements, such as those of slices of one tensor with q, k and v. The tensors are on one GPU if fa was
     built for CUDA, and on the CPU if it was built for the emulator; `pip install .` with CUDA builds both.
-    kernel: a number or name out of fa.kernels().
+    kernel: None takes the fastest kernel that takes the problem on this GPU; fa.plan says which, and why. A number or name
+    out of fa.kernels() takes that one, which refuses what it cannot do: 01 to 16 take as many keys as queries, a multiple
+    of 128 of them, as many heads of keys as of queries, and no mask; 01 to 11 take contiguous tensors alone.
     layout: "bhnd" as above, or "bnhd" for tensors of FlashAttention's order, (batch, seq_len, heads, head_dim), of packed
     sequences (rows, heads, head_dim), and of pages (pages, page_size, heads, head_dim). The result has the order of q.
     With kernels 01 to 11, which take one order, the call copies q, k, v and the result, and a UserWarning says so. None is
     "bhnd", and a shape that looks like the other order gets a UserWarning, because most shapes fit both.
     scale: of the scores, from 1e-30 to 1000. None is 1 / sqrt(head_dim).
-
-    The rest is for kernels of beyond/, such as "plain". They take any seq_len, and k and v of another shape than q: with
-    other lengths, (batch, heads, kv_len, head_dim), and with fewer heads, of which each is for heads / kv_heads
-    neighbouring heads of q.
     causal: query i sees key j if j <= i + kv_len - seq_len, so the last query sees all keys. The row of a query that sees
     none is zeros.
     cu_seqlens_q, cu_seqlens_k: sequences of different lengths, one behind the other in tensors (heads, rows, head_dim).
@@ -54,7 +77,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     sees, -inf if there are none. It is of float32 and has q's shape without head_dim. With it the results of several parts
     of the keys are merged: lse = logaddexp(lse1, lse2), o = o1 e^(lse1 - lse) + o2 e^(lse2 - lse).
 
-    Returns a new tensor of q's kind, shape, dtype and device, or with return_lse two tensors. Sums and softmax are in float32.
+    Returns a new contiguous tensor of q's kind, shape, dtype and device, or with return_lse two tensors. Sums and softmax
+    are in float32.
 
     On a GPU the kernel is launched into torch's current stream, and for other libraries into CUDA's default stream; the
     call does not wait. It may be captured in a CUDA graph and compiled with torch.compile(fullgraph=True). It has no
@@ -63,11 +87,50 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
     Raises BadInput for a wrong argument, Unsupported where this GPU cannot run the kernel, and LaunchError with CUDA's
     error or the emulator's report. All three are fa.Error.
     """
+    module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
+                             seqused_k, return_lse)
+    result: Tensor | tuple[Tensor, Tensor] = module.run(given)
+    return result
+
+
+def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str | None = None, scale: float | None = None,
+         causal: bool = False, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None,
+         max_seqlen_k: int | None = None, block_table: Any = None, seqused_k: Any = None, return_lse: bool = False) -> Plan:
+    """Which kernel fa.attention runs with these arguments, and why not a faster one. Nothing is launched.
+
+        print(fa.plan(q, k, v, causal=True))
+        beyond/causal
+          not 16_max_free, which takes mask none, not causal
+
+    Raises what fa.attention would: BadInput for a wrong argument, Unsupported where no kernel takes the problem.
+    """
+    module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
+                             seqused_k, return_lse)
+    result: Plan = module.plan(given)
+    return result
+
+
+class Given(NamedTuple):
+    """The arguments of a call that are right, as far as they can be judged without the tensors' shapes."""
+
+    tensors: dict[str, Any]  # "q", "k", "v", and where they are there the lists of packed sequences or pages
+    kernel: str
+    bnhd: bool
+    causal: bool
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    return_lse: bool
+    scale: float | None
+
+
+def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | None, scale: float | None, causal: bool, cu_seqlens_q: Any,
+             cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None, block_table: Any, seqused_k: Any,
+             return_lse: bool) -> tuple[Any, Given]:
+    """What has run() and plan() for tensors of this kind, and what these take."""
     torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
+    module: Any = _Arrays
     if torch is not None and isinstance(q, torch.Tensor):
-        from ._torch import attention as of_kind
-    else:
-        of_kind = _array_attention
+        from . import _torch as module
     if (cu_seqlens_q is None) != (cu_seqlens_k is None):
         raise BadInput("cu_seqlens_q and cu_seqlens_k belong together: pass both or none")
     if cu_seqlens_q is None and (max_seqlen_q is not None or max_seqlen_k is not None):
@@ -79,8 +142,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
         raise BadInput("block_table and seqused_k belong together: pass both or none")
     if block_table is not None and cu_seqlens_q is not None:
         raise BadInput("block_table does not go with cu_seqlens_q: packed sequences are not in pages")
+    kernel = BEST if kernel is None else kernel
     if isinstance(kernel, bool) or not isinstance(kernel, (str, int, numbers.Integral)) or not str(kernel).isprintable():
-        raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels()")
+        raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels(), or None for the fastest")
     for name, value in (("causal", causal), ("return_lse", return_lse)):
         if shape := getattr(value, "shape", ()):
             raise BadInput(f"{name} is a mask of the shape {tuple(shape)}, but fa takes True or False")
@@ -95,15 +159,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str = 16, layout
         _warn_of_order(q, k)
     if layout == "bnhd" and not compiling and is_of_one_order(str(kernel)):
         warnings.warn(f"kernel {kernel} takes (batch, heads, seq_len, head_dim) alone: q, k, v and the result are copied", UserWarning,
-                      stacklevel=2)
+                      stacklevel=3)
     given = {"q": q, "k": k, "v": v}
     if cu_seqlens_q is not None and cu_seqlens_k is not None:
         given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     if block_table is not None and seqused_k is not None:
         given.update(block_table=block_table, seqused_k=seqused_k)
-    result: Tensor | tuple[Tensor, Tensor] = of_kind(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k,
-                                                   bool(return_lse), None if scale is None else float(scale))
-    return result
+    return module, Given(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse),
+                         None if scale is None else float(scale))
 
 
 def _is_length(most: Any) -> bool:
@@ -119,7 +182,7 @@ def _warn_of_order(q: Any, k: Any) -> None:
     of_k: Any = getattr(k, "shape", ())
     if len(of_q) == len(of_k) == 4 and of_q[1] == of_k[1] > max(of_q[2], of_k[2]):
         warnings.warn(f"q has the shape {tuple(of_q)}: {of_q[1]} heads of {of_q[2]} rows? With tokens before heads, as FlashAttention has "
-                      "them, pass layout='bnhd', else layout='bhnd'", UserWarning, stacklevel=3)
+                      "them, pass layout='bnhd', else layout='bhnd'", UserWarning, stacklevel=4)
 
 
 class View(NamedTuple):
@@ -213,6 +276,34 @@ def is_contiguous(view: View) -> bool:
     return True
 
 
+def prepared(given: Given, views: dict[str, View], others: Packed | Paged | None, out: View) -> Call:
+    """What the library is told of a call whose views are checked; `out`: of O, in q's order. The kernel may be "best"."""
+    strides = strides_of([*(views[name] for name in "qkv"), turned(out) if given.bnhd else out])
+    return _library.prepare(given.kernel, views["q"].shape, views["q"].dtype, views["k"].shape, given.causal, others, given.scale, strides,
+                            views["q"].device.partition(":")[0])
+
+
+def settled(given: Given, views: dict[str, View], call: Call) -> Call:
+    """The call with a kernel's name in place of "best"."""
+    if given.kernel != BEST:
+        return call
+    return call._replace(kernel=_library.plan(call, _number(views), given.return_lse).kernel.encode())
+
+
+def plan_of(given: Given, views: dict[str, View], others: Packed | Paged | None) -> Plan:
+    if given.bnhd and is_of_one_order(given.kernel):  # it gets copies
+        views, given = {name: view._replace(strides=None) for name, view in views.items()}, given._replace(bnhd=False)
+    out = views["q"]._replace(strides=None)
+    if given.bnhd:
+        out = turned(out)._replace(strides=None)
+    return _library.plan(prepared(given, views, others, out), _number(views), given.return_lse)
+
+
+def _number(views: dict[str, View]) -> int:
+    """Of the GPU."""
+    return int(views["q"].device.partition(":")[2] or 0)
+
+
 def packed_of(views: dict[str, View], values: Callable[[str], Sequence[int]], longest: dict[str, int | None]) -> Packed | None:
     """What the library is told of packed sequences, if there are any. `values`: what is in cu_seqlens_q, or cu_seqlens_k,
     for those whose longest sequence is not given."""
@@ -282,36 +373,66 @@ def _view(name: str, array: Any) -> tuple[View, object]:
     raise BadInput(f"{name} is of type {type(array).__name__}, but fa takes torch tensors, NumPy arrays and what has DLPack")
 
 
-def _array_attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: bool, max_seqlen_q: int | None,
-                     max_seqlen_k: int | None, return_lse: bool, scale: float | None) -> Any:
-    if numpy := sys.modules.get("numpy"):  # a memmap is an array like any other, and what is made like it would map no file
-        given = {name: array.view(numpy.ndarray) if isinstance(array, numpy.memmap) else array for name, array in given.items()}
-    q = given["q"]
-    for name, array in given.items():
+class _Arrays:
+    """fa.attention and fa.plan for arrays that are not torch's."""
+
+    @staticmethod
+    def plan(given: Given) -> Plan:
+        given = _without_files(given)
+        views, _ = _views(given)
+        return plan_of(given, views, _others(given, views))
+
+    @staticmethod
+    def run(given: Given) -> Any:
+        given = _without_files(given)
+        views, held = _views(given)
+        q = given.tensors["q"]
+        if given.bnhd and is_of_one_order(given.kernel):
+            if not hasattr(q, "swapaxes"):
+                raise BadInput(f"q is of type {type(q).__name__}, which has no swapaxes, but layout='bnhd' needs it for kernel {given.kernel}: "
+                               "pass torch.from_dlpack of each")
+            copies = {name: given.tensors[name].swapaxes(-3, -2).copy() for name in "qkv"}
+            result = _Arrays.run(given._replace(tensors={**given.tensors, **copies}, bnhd=False))
+            return (result[0].swapaxes(-3, -2).copy(), result[1]) if given.return_lse else result.swapaxes(-3, -2).copy()
+        library = _library_of(q)
+        empty_like = getattr(sys.modules[library], "empty_like", None)
+        if empty_like is None:
+            raise BadInput(f"{library} has no empty_like, of which fa could make the output: pass torch.from_dlpack of each")
+        others = _others(given, views)
+        o = empty_like(q, **({"order": "C"} if library in ("numpy", "cupy") else {}))
+        lse = empty_like(q, dtype="float32", shape=views["q"].shape[:-1]) if given.return_lse else None
+        out, keep = _view("o", o)
+        second, keep_second = _view("lse", lse) if given.return_lse else (None, None)
+        call = settled(given, views, prepared(given, views, others, out))
+        _library.run(call, tuple(view.pointer for view in (*(views[name] for name in "qkv"), out)), 0, second.pointer if second else 0)
+        del held, keep, keep_second
+        return (o, lse) if given.return_lse else o
+
+
+def _without_files(given: Given) -> Given:
+    """A memmap is an array like any other, and what is made like it would map no file."""
+    numpy = sys.modules.get("numpy")
+    if not numpy:
+        return given
+    return given._replace(tensors={name: array.view(numpy.ndarray) if isinstance(array, numpy.memmap) else array
+                                   for name, array in given.tensors.items()})
+
+
+def _library_of(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
+
+
+def _views(given: Given) -> tuple[dict[str, View], list[object]]:
+    """The views, checked, and what must live as long as they are used."""
+    q = given.tensors["q"]
+    for name, array in given.tensors.items():
         if type(array) is not type(q):
             raise BadInput(f"{name} is of type {type(array).__name__}, but q of type {type(q).__name__}")
-    held = {name: _view(name, array) for name, array in given.items()}
-    library = type(q).__module__.partition(".")[0]
-    cure = "cupy.ascontiguousarray({name})" if library == "cupy" else "numpy.ascontiguousarray({name})"
-    views = check({name: view for name, (view, _) in held.items()}, kernel, bnhd, cure)
-    if bnhd and is_of_one_order(kernel):
-        if not hasattr(q, "swapaxes"):
-            raise BadInput(f"q is of type {type(q).__name__}, which has no swapaxes, but layout='bnhd' needs it for kernel {kernel}: "
-                           "pass torch.from_dlpack of each")
-        copies = {name: given[name].swapaxes(-3, -2).copy() for name in "qkv"}
-        result = _array_attention({**given, **copies}, kernel, False, causal, max_seqlen_q, max_seqlen_k, return_lse, scale)
-        return (result[0].swapaxes(-3, -2).copy(), result[1]) if return_lse else result.swapaxes(-3, -2).copy()
-    empty_like = getattr(sys.modules[library], "empty_like", None)
-    if empty_like is None:
-        raise BadInput(f"{library} has no empty_like, of which fa could make the output: pass torch.from_dlpack of each")
-    packed = packed_of(views, lambda name: [int(each) for each in given[name]], {"q": max_seqlen_q, "k": max_seqlen_k})
-    o = empty_like(q)
-    lse = empty_like(q, dtype="float32", shape=views["q"].shape[:-1]) if return_lse else None
-    out, keep = _view("o", o)
-    second, keep_second = _view("lse", lse) if return_lse else (None, None)
-    tensors = [*(views[name] for name in "qkv"), turned(out) if bnhd else out]
-    call = _library.prepare(kernel, views["q"].shape, views["q"].dtype, views["k"].shape, causal, packed or paged_of(views), scale,
-                            strides_of(tensors), views["q"].device.partition(":")[0])
-    _library.run(call, tuple(view.pointer for view in tensors), 0, second.pointer if second else 0)
-    del held, keep, keep_second
-    return (o, lse) if return_lse else o
+    held = {name: _view(name, array) for name, array in given.tensors.items()}
+    cure = "cupy.ascontiguousarray({name})" if _library_of(q) == "cupy" else "numpy.ascontiguousarray({name})"
+    return check({name: view for name, (view, _) in held.items()}, given.kernel, given.bnhd, cure), [keep for _, keep in held.values()]
+
+
+def _others(given: Given, views: dict[str, View]) -> Packed | Paged | None:
+    return packed_of(views, lambda name: [int(each) for each in given.tensors[name]],
+                     {"q": given.max_seqlen_q, "k": given.max_seqlen_k}) or paged_of(views)

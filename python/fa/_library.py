@@ -28,6 +28,10 @@ class Unsupported(Error):
     """The GPU or the build lacks what was asked for. Nothing was launched."""
 
 
+for _each in (Error, BadInput, LaunchError, Unsupported):
+    _each.__module__ = "fa"  # where a program finds them
+
+
 class Kernel(NamedTuple):
     """A kernel of the library and what it needs of a GPU. The emulator runs all of them."""
 
@@ -39,6 +43,16 @@ class Kernel(NamedTuple):
     def needs(self) -> str:
         """What it needs, in words: "a GPU of compute capability 8.0 or later"."""
         return f"a GPU of compute capability {self.compute_capability}{'' if self.exactly else ' or later'}"
+
+
+class Plan(NamedTuple):
+    """Which kernel a call of fa.attention runs. print() says why."""
+
+    kernel: str
+    faster: dict[str, str]  # kernels that are faster where they can run, and why each cannot: "takes mask none, not causal"
+
+    def __str__(self) -> str:
+        return "\n".join([self.kernel, *(f"  not {name}, which {why}" for name, why in self.faster.items())])
 
 
 class _Problem(ctypes.Structure):
@@ -83,6 +97,7 @@ class Paged(NamedTuple):
     table_pages: int
 
 
+BEST = "best"  # of kernels: the fastest one that takes the problem
 DTYPES = {"float16": 0, "bfloat16": 1}
 _ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
 
@@ -100,12 +115,14 @@ def _load(path: Path) -> ctypes.CDLL:
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     try:
         library = ctypes.CDLL(str(path))
-        library.fa_version  # noqa: B018 - whether it has one
+        library.fa_plan  # noqa: B018 - whether it has one
     except (OSError, AttributeError) as problem:
         raise ImportError(f"{path} is no library of fa, or of an older one: {problem}") from None
     library.fa_attention_with.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options),
                                           *[ctypes.c_void_p] * 5]
     library.fa_kernels.argtypes = [ctypes.POINTER(_Kernel), ctypes.c_int]
+    library.fa_plan.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options), ctypes.c_int,
+                                ctypes.POINTER(ctypes.c_char_p)]
     for function in (library.fa_architectures, library.fa_backend, library.fa_counters, library.fa_error, library.fa_version):
         function.argtypes, function.restype = [], ctypes.c_char_p
     return library
@@ -212,6 +229,17 @@ def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int
     for name, each in zip("qkvo", strides):  # of packed sequences there are but two, and one block
         setattr(options, f"{name}_strides", _Strides(*(0,) * (4 - len(each)), *each[:-1]))
     return Call(device, kernel.encode(), problem, options)
+
+
+def plan(call: Call, number: int = 0, lse: bool = False) -> Plan:
+    """fa_plan: which kernel runs, on the GPU of this number; whether log-sum-exp is wanted."""
+    library, options = _libraries[call.device], _Options.from_buffer_copy(call.options)
+    options.lse = 16 if lse else None  # any address: nothing is read or written there
+    text = ctypes.c_char_p()
+    if status := library.fa_plan(call.kernel, call.problem, options, number, text):
+        raise _ERRORS[status](library.fa_error().decode(errors="replace"))
+    name, *faster = (text.value or b"").decode().split("\n")
+    return Plan(name, {kernel: why for kernel, _, why in (line.partition(" ") for line in faster)})
 
 
 def run(call: Call, pointers: tuple[int, ...], stream: int, lse: int = 0) -> None:

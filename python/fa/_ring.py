@@ -13,14 +13,14 @@ from ._attention import attention
 from ._library import BadInput
 
 
-def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, kernel: int | str = "causal",
+def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, kernel: int | str | None = None,
                    group: Any = None) -> torch.Tensor:
     """softmax(q k^T / sqrt(head_dim)) v over a sequence of which each process of `group` has a part.
 
     q, k, v: this process's part, as fa.attention takes them: (batch, heads, tokens, head_dim), k and v with as many or fewer
     heads. All processes have equally many tokens. With `causal` process r of w has the tokens r, r + w, r + 2 w, ...: then
     each sees about as many keys as every other one. Without it the parts may be any.
-    kernel: one that gives log-sum-exp ("causal", "plain", "split_keys").
+    kernel: one that gives log-sum-exp ("causal", "plain", "split_keys"). None: the fastest of them for each part.
     group: of torch.distributed, which the program has initialised: NCCL for tensors of GPUs, gloo for those of CPUs. None:
     the default group. All its processes call, with the same arguments but for the values.
 

@@ -1,4 +1,4 @@
-"""fa.attention for torch tensors: the operator fa::attention, which torch.compile keeps whole."""
+"""fa.attention and fa.plan for torch tensors: the operator fa::attention, which torch.compile keeps whole."""
 
 import inspect
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _library
-from ._attention import View, check, is_of_one_order, packed_of, paged_of, strides_of, turned
+from ._attention import Given, View, check, is_of_one_order, packed_of, paged_of, plan_of, prepared, settled
 
 
 def _outputs(q: torch.Tensor, bnhd: bool, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -36,18 +36,16 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
     call = None
     dense = cu_seqlens_q is cu_seqlens_k is block_table is seqused_k is None
     if dense and not (pointers[0] | pointers[1] | pointers[2]) & 15:
-        key = (kernel, causal, scale, bnhd, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device,
+        key = (kernel, causal, scale, bnhd, return_lse, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device,
                v.shape, v.stride(), v.dtype, v.device)
         call = _calls.get(key)
     if not call:
         lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k}
-        given = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
-        views = check({name: _view(each) for name, each in given.items()}, kernel, bnhd, "{name}.contiguous()")
-        others = packed_of(views, lambda name: given[name].tolist(), {"q": max_seqlen_q, "k": max_seqlen_k}) or paged_of(views)
+        tensors = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
+        given = Given(tensors, kernel, bnhd, causal, max_seqlen_q, max_seqlen_k, return_lse, scale)
+        views, others = _views(given)
         out = views["q"]._replace(shape=tuple(q.shape), strides=None)  # contiguous in q's order
-        strides = strides_of([*(views[name] for name in "qkv"), turned(out) if bnhd else out])
-        call = _library.prepare(kernel, views["q"].shape, views["q"].dtype, views["k"].shape, causal, others, scale, strides,
-                                q.device.type)
+        call = settled(given, views, prepared(given, views, others, out))
         if dense:
             if len(_calls) >= 10_000:  # each key that decoding adds makes another layout
                 _calls.clear()
@@ -57,6 +55,12 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
     stream = torch._C._cuda_getCurrentRawStream(q.get_device()) if q.is_cuda else 0
     _library.run(call, (*pointers, o.data_ptr()), stream, 0 if lse is None else lse.data_ptr())
     return o, lse
+
+
+def _views(given: Given) -> tuple[dict[str, View], _library.Packed | _library.Paged | None]:
+    views = check({name: _view(each) for name, each in given.tensors.items()}, given.kernel, given.bnhd, "{name}.contiguous()")
+    longest = {"q": given.max_seqlen_q, "k": given.max_seqlen_k}
+    return views, packed_of(views, lambda name: given.tensors[name].tolist(), longest) or paged_of(views)
 
 
 def _view(tensor: torch.Tensor) -> View:
@@ -96,25 +100,44 @@ def _is_watched() -> bool:
             torch.autograd.profiler._is_profiler_enabled)  # in any thread, since it may watch all of them
 
 
-def attention(given: dict[str, Any], kernel: str, bnhd: bool, causal: bool, max_seqlen_q: int | None, max_seqlen_k: int | None,
-              return_lse: bool, scale: float | None) -> Any:
-    """The operator, after what must not be left to it: kinds, and gradients. Where nobody watches, what it runs: torch takes
-    longer to find that out than all the rest takes."""
-    q, k, v = given["q"], given["k"], given["v"]
-    ordinary = len(given) == 3 and type(q) is type(k) is type(v) is torch.Tensor
-    for name, tensor in () if ordinary else given.items():
+def _judged(given: Given) -> tuple[Given, bool]:
+    """The tensors as a call takes them, and whether they are ordinary ones. Raises BadInput for what must not be left to the
+    operator: kinds, and gradients."""
+    tensors = given.tensors
+    q, k, v = tensors["q"], tensors["k"], tensors["v"]
+    ordinary = len(tensors) == 3 and type(q) is type(k) is type(v) is torch.Tensor
+    for name, tensor in () if ordinary else tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise _library.BadInput(f"{name} is of type {type(tensor).__name__}, but q of type {type(q).__name__}")
-    for name in [name for name, tensor in given.items() if tensor.is_meta]:
+    for name in [name for name, tensor in tensors.items() if tensor.is_meta]:
         raise _library.BadInput(f"{name} is on meta and has no data, which fa needs")
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise _library.BadInput("fa has no backward pass: call it under torch.no_grad(), or pass tensors without "
                                 "requires_grad")
     if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(each).tangent is not None for each in (q, k, v)):
         raise _library.BadInput("fa has no forward-mode derivatives: pass tensors without tangents")
+    kind = q.device.type
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):  # as PyTorch does for its own attention
+        dtype = torch.get_autocast_dtype(kind)
+        cast = {name: tensors[name].to(dtype) for name in "qkv"
+                if tensors[name].is_floating_point() and tensors[name].dtype not in (dtype, torch.float64)}
+        given = given._replace(tensors={**tensors, **cast}) if cast else given
+    return given, ordinary
+
+
+def plan(given: Given) -> _library.Plan:
+    given, _ = _judged(given)
+    return plan_of(given, *_views(given))
+
+
+def run(given: Given) -> Any:
+    """The operator. Where nobody watches, what it runs: torch takes longer to find that out than all the rest takes."""
+    given, ordinary = _judged(given)
+    tensors = given.tensors
+    q, k, v = tensors["q"], tensors["k"], tensors["v"]
     # A tensor with the negative bit is not what its memory says, until torch has called an operator with it.
     ordinary = ordinary and not (_is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
-    run = _run if ordinary else _operator
-    o, lse = run(q, k, v, kernel, causal, given.get("cu_seqlens_q"), given.get("cu_seqlens_k"), max_seqlen_q, max_seqlen_k, return_lse,
-                 given.get("block_table"), given.get("seqused_k"), scale, bnhd)
-    return (o, lse) if return_lse else o
+    call = _run if ordinary else _operator
+    o, lse = call(q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
+                  given.max_seqlen_k, given.return_lse, tensors.get("block_table"), tensors.get("seqused_k"), given.scale, given.bnhd)
+    return (o, lse) if given.return_lse else o

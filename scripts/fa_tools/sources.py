@@ -217,6 +217,10 @@ def changed(text, places, undo=False):
     return "\n".join(lines)
 
 
+# A launcher's leads(), with its comment: where a program that may choose takes the kernel.
+LEADS = re.compile(r"(?ms)^(?:  //[^\n]*\n)*  static bool leads\(.*?^  \}\n\n?")
+
+
 # ---- what a kernel is ------------------------------------------------------------------------------------------------------
 
 
@@ -255,9 +259,10 @@ def source_of(kernel):
         code = changed(code, places) if places else code
     except Refused:
         return "misfit"  # the kernel is another one than when the solution was measured
-    # Traits are for those who test it. A solution in one program with its kernel has other names than these
-    # (scripts/fa solutions --library).
-    code = re.sub(r'(?m)^#include .*|\bnamespace fa::\w+|(?<=registration\{)"\w+"|(, \{\})?, Traits::\w+', "", code)
+    # Traits, leads() and the shared memory that a GPU must have are for those who choose a kernel, and do not change it. A solution in
+    # one program with its kernel has other names than these (scripts/fa solutions --library).
+    code = re.sub(r'(?m)^#include .*|\bnamespace fa::\w+|(?<=registration\{)"\w+"|(, \{\})?, Traits::\w+|, Needs\{75, false, \d+\}', "", code)
+    code = LEADS.sub("", code)
     blocks, whole = [], []
     for header in included(path.relative_to(ROOT), set()):
         if header not in HOST:

@@ -57,7 +57,7 @@ def kernel_text(kernel):
     source = (ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8")
     own = source[source.index("namespace fa::"):]
     before, after = re.split(r"const Registration[^;]*;\n\n", own)
-    return sources.unmarked(before + after)
+    return sources.unmarked(sources.LEADS.sub("", before + after))
 
 
 @functools.cache

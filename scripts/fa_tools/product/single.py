@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 from fa_tools.product import sass
-from fa_tools.sources import calls, included, parse, reachable, unmarked, without_comments
+from fa_tools.sources import LEADS, calls, included, parse, reachable, unmarked, without_comments
 from fa_tools.tools import ROOT, Parser, Refused, fail
 
 EXAMPLE = """example:
@@ -298,7 +298,7 @@ def single(name, dtype="bf16", head_dim=128, library=False):
     """The file's text. A library is for both types and head sizes."""
     path = f"kernels/{name}.cu"
     head, source = re.fullmatch(r"((?://.*\n)+)(?:#include .*\n|\n)+((?:.|\n)*)", (ROOT / path).read_text(encoding="utf-8")).groups()
-    kernel = unmarked(re.sub(r"const Registration<Launcher> [^;]*;\n\n", "", source))
+    kernel = unmarked(LEADS.sub("", re.sub(r"const Registration<Launcher> [^;]*;\n\n", "", source)))
     least, exactly = sass.needs_of(name)
     numbered = name[0].isdigit()
     short = name[:2] if numbered else name.removeprefix("beyond/")
