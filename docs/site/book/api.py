@@ -47,18 +47,21 @@ def python():
     yield "## Python"
     yield from told(ast.get_docstring(package))
     functions, classes = [], []
-    for module in ("_attention", "_flash", "_ring", "_library"):
+    for module in ("_attention", "_flash", "_cache", "_ring", "_library"):
         source = (folder / f"{module}.py").read_text(encoding="utf-8")
         for node in ast.parse(source).body:
             if getattr(node, "name", None) not in names:
                 continue
+            if any(getattr(decorator, "id", "") == "overload" for decorator in getattr(node, "decorator_list", ())):
+                continue  # a signature for type checkers
             lines = source.splitlines()
             if isinstance(node, ast.FunctionDef):
                 head = "\n".join(lines[node.lineno - 1 : node.body[0].lineno - 1]).removeprefix("def ").removesuffix(":").replace("\n ", "\n")
                 functions += [f"### `fa.{node.name}`", f"```python\nfa.{head}\n```", *told(ast.get_docstring(node))]
                 continue
             fields = [lines[field.lineno - 1].strip() for field in node.body if isinstance(field, ast.AnnAssign)]
-            properties = [f"`{part.name}`: {marked_up(ast.get_docstring(part))}" for part in node.body if isinstance(part, ast.FunctionDef)]
+            properties = [f"`{part.name}`: {marked_up(ast.get_docstring(part))}" for part in node.body
+                          if isinstance(part, ast.FunctionDef) and not part.name.startswith("__")]
             classes += [f"### `fa.{node.name}`", *told(ast.get_docstring(node)), *(["```python\n" + "\n".join(fields) + "\n```"] if fields else []),
                         *properties]
     yield from [*functions, *classes]
