@@ -1168,7 +1168,7 @@ class Command(unittest.TestCase):
                 "int main() {\n  slow<<<400, 128>>>();\n  cudaDeviceSynchronize();\n}\n")
         says = r"(?m)^note: slow: \d+ of 400 CTAs have ended after 0\.1 s%s$"
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0.1"):
-            self.assertRegex(self.emulate(text), says % "; scripts/fa emulate --fast is up to ten times as fast")
+            self.assertRegex(self.emulate(text), says % "; scripts/fa emulate --fast is up to twenty times as fast")
             self.assertRegex(self.emulate(text, before=["--fast"]), says % "")
 
     def test_headers_of_cuda(self):

@@ -406,7 +406,7 @@ TEST_F(MeasuringTest, BadRequestsAreAnsweredWithOneSentence) {
       {R"({"op":"fly"})", "unknown op 'fly', there are: describe, measure"},
       {changed("[\"01\"]", "[]"), "measure: 'kernels' must be names"},
       {changed("[\"01\"]", "[1]"), "measure: 'kernels' must be names"},
-      {changed("\"01\"", "\"99\""), "unknown kernel '99', this program has: "},
+      {changed("\"01\"", "\"99\""), "unknown kernel '99', there are: "},
       {changed("\"seed\":1,", ""), "measure lacks 'seed'"},
       {changed("\"seed\":1", "\"seed\":-1"), "measure: 'seed' must be a whole number from 0"},
       {changed("\"batch\":1", "\"batch\":1.5"), "measure: 'batch' must be a whole number"},

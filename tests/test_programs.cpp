@@ -240,12 +240,12 @@ struct BadCommand {
 };
 
 const BadCommand kBadCommands[] = {
-    {"99", "unknown kernel '99', this program has: "},
+    {"99", "unknown kernel '99', there are: "},
     {"no_such_kernel", "unknown kernel 'no_such_kernel'"},
     {"best --mask causal",
      "no kernel of this program takes the problem: 16_max_free takes --mask none, not causal"},
     {"best --kv-heads 0", "--kv-heads"},
-    {"best 99", "unknown kernel '99', this program has: "},
+    {"best 99", "unknown kernel '99', there are: "},
     {"--seq-len 100", "--seq-len must be a multiple of 128 from 128 to 4194304, not 100"},
     {"--seq-len 0", "--seq-len must be a multiple of 128 from 128 to 4194304"},
     {"--seq-len -128", "--seq-len must be a multiple of 128 from 128 to 4194304, not -128"},

@@ -49,6 +49,10 @@ try:
 except ImportError:
     torch = None
 try:
+    import transformers
+except ImportError:
+    transformers = None
+try:
     import numpy
 except ImportError:
     numpy = None
@@ -194,7 +198,7 @@ class Sentences(unittest.TestCase):
         self.assertIsInstance(caught.exception, fa.Error)
 
     def check_sentences(self, q, k, v, contiguous):
-        self.sentence(fa.BadInput, r"^unknown kernel '17', this program has: 01_naive, ", q, k, v, kernel=17)
+        self.sentence(fa.BadInput, r"^unknown kernel '17', there are: 01_naive, ", q, k, v, kernel=17)
         self.sentence(fa.BadInput, r"^k has the shape \(1, 1, 128, 64\), but q has ", q, k[:1, :1, :128, :64], v)
         self.sentence(fa.BadInput, r"^q has the shape \(\d+, \d+, \d+\), but fa takes \(batch, heads, seq_len, head_dim\)$",
                       q[0], k[0], v[0])
@@ -254,17 +258,18 @@ class Anywhere(Sentences):
         self.assertEqual(printed.stdout, "O[0] is 0x4000, 2.0 in bf16\n")
 
     @unittest.skipUnless(torch, "torch is not installed")
-    def test_example_in_python(self):
-        blocks = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs/use.md").read_text(encoding="utf-8"), re.DOTALL))
-        examples = re.split(r"(?m)^(?=import fa$)", blocks)[1:]  # an example may go on in the block after the next sentences
-        self.assertEqual(len(examples), 2)
-        for text in examples:
-            if ON_GPU:
-                text = re.sub("(?m)^.*fa.counters.*$", "", text.replace("bfloat16)", 'bfloat16, device="cuda")'))
-            printed = in_fresh_process(self, text)
-            for difference in re.findall(r"largest difference: (\S+)", printed):
-                self.assertLess(float(difference), 0.02)
-            self.assertIn("difference", printed)
+    def test_examples_in_python(self):
+        for page, count in (("use", 2), ("in_a_model", 3)):
+            blocks = "".join(re.findall(r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), re.DOTALL))
+            examples = re.split(r"(?m)^(?=import fa$)", blocks)[1:]  # an example may go on in the block after the next sentences
+            self.assertEqual(len(examples), count)
+            for text in examples:
+                if ON_GPU:
+                    text = 'import torch\ntorch.set_default_device("cuda")\n' + re.sub("(?m)^.*fa.counters.*$", "", text)
+                printed = in_fresh_process(self, text)
+                for difference in re.findall(r"largest difference: (\S+)", printed):
+                    self.assertLess(float(difference), 0.02)
+                self.assertRegex(printed, "largest difference|the same tokens: True")
 
     def test_addresses_of_the_package_have_no_secret(self):
         import project_urls
@@ -297,7 +302,7 @@ class Anywhere(Sentences):
                     "k has the device cuda:0, but q has cpu", "no such kernel here", "2"])
             code = "try: import fa\nexcept ImportError as error: print(error)"
             said = in_fresh_process(self, code, f"{made['cuda']}:{made['old']}")
-            self.assertRegex(said, "^/.*/libold.so takes tensors of the same device as /.*/libcuda.so: FA_LIBRARY names one library for each\n$")
+            self.assertRegex(said, "^/.*/libold.so was built for cuda as another library is: FA_LIBRARY names one of each kind\n$")
             if not ON_GPU:
                 said = in_fresh_process(self, code, f"{LIBRARY}:{made['old']}")
                 self.assertRegex(said, r"^/\S* and /\S*/libold.so are of different versions: install the package again\n$")
@@ -830,6 +835,123 @@ class Ring(unittest.TestCase):
                 fa.ring_attention(*arguments)
 
 
+@unittest.skipUnless(transformers, "transformers is not installed")
+class Transformers(unittest.TestCase):
+    """attn_implementation="fa" of transformers, beside "sdpa"."""
+
+    DEVICE = "cuda" if ON_GPU else "cpu"
+    SIZES = {"vocab_size": 1000, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "initializer_range": 0.15, "max_position_embeddings": 512}
+
+    @classmethod
+    def setUpClass(cls):
+        import fa.transformers  # noqa: F401 - it registers
+
+        torch.manual_seed(1)
+        cls.tokens = torch.randint(1, 1000, (2, 70), device=cls.DEVICE)
+        cls.padded = torch.ones_like(cls.tokens)
+        cls.padded[0, :30] = 0
+        cls.llama = cls.made(transformers.LlamaForCausalLM, transformers.LlamaConfig(**cls.SIZES))
+
+    @classmethod
+    def made(cls, kind, config, **named):
+        torch.manual_seed(1)
+        return kind._from_config(config, dtype=torch.float16, **named).to(cls.DEVICE).eval()
+
+    def both(self, model, *arguments, **named):
+        """What the model gives with each implementation."""
+        found = []
+        for name in ("sdpa", "fa"):
+            model.set_attn_implementation(name)
+            with torch.no_grad():
+                found.append(model(*arguments, **named)[0])
+        return found
+
+    def near(self, right, found, of=None):
+        of = torch.ones(right.shape[:2], device=self.DEVICE) if of is None else of
+        self.assertLess((((right - found) * of[..., None]).norm() / right.norm()).item(), 0.01)
+
+    def generated(self, **named):
+        """The tokens and, of the first that differ, how much likelier the one was than the other."""
+        runs = []
+        for name in ("sdpa", "fa"):
+            self.llama.set_attn_implementation(name)
+            runs.append(self.llama.generate(self.tokens, max_new_tokens=8, do_sample=False, pad_token_id=0, output_logits=True,
+                                            return_dict_in_generate=True, **named))
+        right, found = runs
+        for row in range(2):
+            for step, logits in enumerate(right.logits):
+                one, other = right.sequences[row, 70 + step], found.sequences[row, 70 + step]
+                if one != other:  # only where both are as likely: the texts part here
+                    self.assertLess((logits[row, one] - logits[row, other]).item(), 0.1)
+                    break
+                self.assertLess((logits[row] - found.logits[step][row]).abs().max().item(), 0.1)
+
+    def test_example_of_its_page(self):
+        text = re.search(r"```python\n(import fa.transformers\n.*?)```", (ROOT / "docs/in_a_model.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        printed = in_fresh_process(self, text.replace('device = "cpu"', f'device = "{self.DEVICE}"')).splitlines()
+        said = dict(line.split(" ", 1) for line in printed)
+        self.assertEqual(said["sdpa"], said["fa"])
+        self.assertEqual(len(json.loads(said["fa"])[0]), 12)
+
+    def test_generate(self):
+        for named in ({}, {"attention_mask": self.padded}, {"cache_implementation": "static"},
+                      {"attention_mask": self.padded, "cache_implementation": "static", "disable_compile": True}):
+            with self.subTest(named.keys()):
+                self.generated(**named)
+
+    def test_padding_on_either_side(self):
+        self.near(*self.both(self.llama, self.tokens, attention_mask=self.padded), self.padded)
+        right = self.padded.flip(1)
+        self.near(*self.both(self.llama, self.tokens, attention_mask=right), right)
+
+    def test_packed_texts_do_not_see_each_other(self):
+        places = torch.cat([torch.arange(30), torch.arange(40)])[None].expand(2, 70).to(self.DEVICE)
+        self.llama.set_attn_implementation("sdpa")
+        with torch.no_grad():
+            right = torch.cat([self.llama(part).logits for part in self.tokens.split([30, 40], dim=1)], dim=1)
+        begins = torch.tensor([0, 30, 70, 100, 140], device=self.DEVICE)
+        packed = {"cu_seq_lens_q": begins, "cu_seq_lens_k": begins, "max_length_q": 40, "max_length_k": 40}
+        self.llama.set_attn_implementation("fa")
+        for named in ({}, packed):
+            with torch.no_grad():
+                self.near(right, self.llama(self.tokens, position_ids=places, use_cache=False, **named).logits)
+
+    def test_masks_of_encoders(self):
+        bert = self.made(transformers.BertModel, transformers.BertConfig(hidden_size=256, num_hidden_layers=2, num_attention_heads=4))
+        self.near(*self.both(bert, self.tokens, attention_mask=self.padded), self.padded)
+
+    def test_a_compiled_model(self):
+        self.llama.set_attn_implementation("fa")
+        with torch.no_grad():
+            self.near(self.llama(self.tokens).logits, torch.compile(self.llama, fullgraph=True, backend="eager")(self.tokens).logits)
+
+    def test_what_is_refused(self):
+        window = {**self.SIZES, "head_dim": 64}
+        mistral = self.made(transformers.MistralForCausalLM, transformers.MistralConfig(**window, sliding_window=70))
+        self.near(*self.both(mistral, self.tokens))
+        gemma = transformers.Gemma2Config(**window, query_pre_attn_scalar=64)
+        for model, words, named in (
+                (self.made(transformers.MistralForCausalLM, transformers.MistralConfig(**window, sliding_window=69)),
+                 "^this model's tokens see 69 keys at most, and 70 are there: fa has no windows$", {}),
+                (self.made(transformers.Gemma2ForCausalLM, gemma, attn_implementation="fa"),
+                 "^this model calls its attention with softcap, which fa does not have: choose attn_implementation='sdpa'$", {}),
+                (self.llama, r"^attention_mask has the shape \(2, 1, 70, 70\), but with fa transformers takes \(batch, tokens\)$",
+                 {"attention_mask": torch.ones(2, 1, 70, 70, dtype=torch.bool, device=self.DEVICE)}),
+                (self.llama.float(), "^q is of float32, but fa takes float16 and bfloat16$", {})):
+            model.set_attn_implementation("fa")
+            with self.assertRaisesRegex(fa.BadInput, words), torch.no_grad():
+                model(self.tokens, **named)
+        type(self).llama = self.llama.half()
+        from fa.transformers import _mask
+        from transformers.masking_utils import and_masks, blockwise_overlay, causal_mask_function, or_masks
+
+        of_images = or_masks(causal_mask_function, blockwise_overlay(self.padded))
+        for function in (of_images, and_masks(causal_mask_function, of_images), lambda *_: True):
+            with self.assertRaisesRegex(fa.BadInput, "^this model has a mask of its own "):
+                _mask(2, 70, 70, mask_function=function)
+
+
 @unittest.skipUnless(WITH_BUG and numpy, "needs the checked build with a bug in it")
 class Checked(unittest.TestCase):
     def test_counts_memory_and_names_statements(self):
@@ -843,6 +965,36 @@ print(json.dumps(fa.counters()))
         self.assertGreater(found["counters"]["global_bytes"], 4 * 128 * 128 * 2 - 1)
         products = [each for each in found["statements"] if each["kind"] == "mma.m16n8k16"]
         self.assertIn("ptx::mma_m16n8k16", products[0]["statement"])
+
+    @unittest.skipIf(fa.backend() != "emulator", "needs the emulator without checks as well")
+    def test_check_chooses_the_build(self):
+        code = """
+import fa, numpy
+from concurrent.futures import ThreadPoolExecutor
+q, k, v = numpy.random.default_rng(1).standard_normal((3, 1, 1, 128, 64)).astype("float16")
+def statements(check, call=fa.attention):
+    o = call(q, k, v, check=check)
+    return o.tobytes(), bool(fa.counters().get("statements"))
+with ThreadPoolExecutor() as pool:  # counters are those of a thread's own last call
+    found = list(pool.map(statements, [True, False] * 3))
+print([counted for _, counted in found], len({o for o, _ in found}))
+print(statements(False, lambda *of, check: fa.flash_attn_func(*(each.swapaxes(1, 2) for each in of), causal=True, check=check))[1])
+try: fa.attention(q, k, v, check="no")
+except fa.BadInput as error: print(error)
+if WITH_TORCH:
+    import torch
+    q, k, v = map(torch.from_numpy, (q, k, v))
+    for function in (fa.attention, torch.compile(fa.attention, fullgraph=True, backend="eager")):
+        for check in (True, False):
+            function(q, k, v, check=check)
+            print(bool(fa.counters().get("statements")))
+""".replace("WITH_TORCH", str(bool(torch)))
+        for libraries in (f"{WITH_BUG}:{LIBRARY}", f"{LIBRARY}:{WITH_BUG}"):
+            lines = in_fresh_process(self, code, libraries).splitlines()
+            self.assertEqual(lines, ["[True, False, True, False, True, False] 1", "False", "check is 'no', but fa takes True or False",
+                                     *["True", "False"] * (2 * bool(torch))])
+        code = "import fa, numpy\ntry: fa.attention(*numpy.zeros((3, 1, 1, 128, 64), 'float16'), check=False)\nexcept fa.Error as error: print(repr(error))"
+        self.assertRegex(in_fresh_process(self, code, WITH_BUG), r"^Unsupported\('check=False needs the emulator without checks, which this fa does not")
 
     def test_a_report_is_an_exception(self):
         for bug, found in (("02_no_syncwarp", r"store at tests/broken/02_no_syncwarp\.cu:\d+ [^!]*Missing: a __syncwarp\(\) between"),

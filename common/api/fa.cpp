@@ -15,6 +15,9 @@
 #include <string>
 #include <vector>
 
+#ifdef FA_FASTER
+#include "common/emulator/core/launch.h"
+#endif
 #include "common/harness/results.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
@@ -403,6 +406,9 @@ void attention(const Call& call) {
   } const running;
   static std::mutex mutex;  // the emulator's counters and its list of memory are everyone's
   const std::lock_guard lock(mutex);
+#ifdef FA_FASTER
+  emu::options().faster = FA_FASTER;
+#endif
   end_launches_when(call.wants_end);
   last_run.reset();
   // From the first element to the last one. What is between the rows of O is the caller's.

@@ -81,7 +81,7 @@ const Kernel& find_kernel(std::string_view name_or_number) {
   }
   std::string names;
   for (const Kernel& kernel : kernels()) names += (names.empty() ? "" : ", ") + kernel.name;
-  throw BadInput("unknown kernel '" + name + "', this program has: " + names);
+  throw BadInput("unknown kernel '" + name + "', there are: " + names);
 }
 
 void validate(const Problem& problem, bool any_length) {

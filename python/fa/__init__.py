@@ -6,7 +6,8 @@
     o = fa.attention(q, k, v, kernel=8)     # by any of fa.kernels()
 
 Built for CUDA, the tensors are on a GPU. Built for the emulator, the same call takes tensors of the CPU, and
-fa.counters() says what the kernel did. Built for both, each call goes where its tensors are. A wrong argument raises fa.BadInput with one sentence; all errors are fa.Error.
+fa.counters() says what the kernel did. Built for both, each call goes where its tensors are. A wrong argument raises
+fa.BadInput with one sentence; all errors are fa.Error.
 """
 
 from typing import TYPE_CHECKING, Any

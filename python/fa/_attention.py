@@ -21,7 +21,8 @@ _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
 def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = None, layout: str | None = None,
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
-              block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: Literal[False] = False) -> Tensor: ...
+              block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: Literal[False] = False,
+              check: bool = True) -> Tensor: ...
 
 
 @overload
@@ -29,7 +30,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
-              return_lse: Literal[True]) -> tuple[Tensor, Tensor]: ...
+              return_lse: Literal[True], check: bool = True) -> tuple[Tensor, Tensor]: ...
 
 
 @overload
@@ -37,13 +38,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
-              return_lse: bool) -> Tensor | tuple[Tensor, Tensor]: ...
+              return_lse: bool, check: bool = True) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = None, layout: str | None = None,
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
-              block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+              block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
+              check: bool = True) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T) v, forward, without dropout.
 
     q: (batch, heads, seq_len, head_dim), with any seq_len, head_dim 64 or 128, and batch * heads at most 65535.
@@ -76,6 +78,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     return_lse: a second result, log-sum-exp: of each row the natural logarithm of its sum of e^score over the keys that it
     sees, -inf if there are none. It is of float32 and has q's shape without head_dim. With it the results of several parts
     of the keys are merged: lse = logaddexp(lse1, lse2), o = o1 e^(lse1 - lse) + o2 e^(lse2 - lse).
+    check: on the emulator, whether it looks for races and for accesses outside memory and counts by statement, which takes
+    one and a half to twenty times as long, most where a kernel has no Tensor Core instructions. A GPU checks nothing. The
+    results are the same bits.
 
     Returns a new contiguous tensor of q's kind, shape, dtype and device, or with return_lse two tensors. Sums and softmax
     are in float32.
@@ -88,14 +93,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     error or the emulator's report. All three are fa.Error.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse)
+                             seqused_k, return_lse, check)
     result: Tensor | tuple[Tensor, Tensor] = module.run(given)
     return result
 
 
 def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str | None = None, scale: float | None = None,
          causal: bool = False, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None,
-         max_seqlen_k: int | None = None, block_table: Any = None, seqused_k: Any = None, return_lse: bool = False) -> Plan:
+         max_seqlen_k: int | None = None, block_table: Any = None, seqused_k: Any = None, return_lse: bool = False,
+         check: bool = True) -> Plan:
     """Which kernel fa.attention runs with these arguments, and why not a faster one. Nothing is launched.
 
         print(fa.plan(q, k, v, causal=True))
@@ -105,7 +111,7 @@ def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str
     Raises what fa.attention would: BadInput for a wrong argument, Unsupported where no kernel takes the problem.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse)
+                             seqused_k, return_lse, check)
     result: Plan = module.plan(given)
     return result
 
@@ -121,11 +127,12 @@ class Given(NamedTuple):
     max_seqlen_k: int | None
     return_lse: bool
     scale: float | None
+    check: bool
 
 
 def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | None, scale: float | None, causal: bool, cu_seqlens_q: Any,
              cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None, block_table: Any, seqused_k: Any,
-             return_lse: bool) -> tuple[Any, Given]:
+             return_lse: bool, check: bool) -> tuple[Any, Given]:
     """What has run() and plan() for tensors of this kind, and what these take."""
     torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
     module: Any = _Arrays
@@ -145,7 +152,7 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     kernel = BEST if kernel is None else kernel
     if isinstance(kernel, bool) or not isinstance(kernel, (str, int, numbers.Integral)) or not str(kernel).isprintable():
         raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels(), or None for the fastest")
-    for name, value in (("causal", causal), ("return_lse", return_lse)):
+    for name, value in (("causal", causal), ("return_lse", return_lse), ("check", check)):
         if shape := getattr(value, "shape", ()):
             raise BadInput(f"{name} is a mask of the shape {tuple(shape)}, but fa takes True or False")
         if value not in (True, False):  # as a truth value every text is true
@@ -166,7 +173,7 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     if block_table is not None and seqused_k is not None:
         given.update(block_table=block_table, seqused_k=seqused_k)
     return module, Given(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse),
-                         None if scale is None else float(scale))
+                         None if scale is None else float(scale), bool(check))
 
 
 def _is_length(most: Any) -> bool:
@@ -280,7 +287,7 @@ def prepared(given: Given, views: dict[str, View], others: Packed | Paged | None
     """What the library is told of a call whose views are checked; `out`: of O, in q's order. The kernel may be "best"."""
     strides = strides_of([*(views[name] for name in "qkv"), turned(out) if given.bnhd else out])
     return _library.prepare(given.kernel, views["q"].shape, views["q"].dtype, views["k"].shape, given.causal, others, given.scale, strides,
-                            views["q"].device.partition(":")[0])
+                            views["q"].device.partition(":")[0], given.check)
 
 
 def settled(given: Given, views: dict[str, View], call: Call) -> Call:

@@ -18,19 +18,20 @@ _WHOLE = (-1, -1)  # of window_size: no window
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
                     causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                     deterministic: bool = False, return_attn_probs: Literal[False] = False, *,
-                    kernel: int | str | None = None) -> Tensor: ...
+                    kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
 @overload
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
                     causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                     deterministic: bool = False, *, return_attn_probs: Literal[True],
-                    kernel: int | str | None = None) -> tuple[Tensor, Tensor, None]: ...
+                    kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
                     causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
-                    deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None) -> Any:
+                    deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None,
+                    check: bool = True) -> Any:
     """What flash_attn.flash_attn_func computes, forward: softmax(softmax_scale q k^T) v.
 
     q: (batch, seq_len, heads, head_dim). k, v: (batch, kv_len, kv_heads, head_dim), with kv_heads a divisor of heads. Only
@@ -41,57 +42,59 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     return_attn_probs: a tuple of three, (out, softmax_lse, None). softmax_lse is (batch, heads, seq_len), of float32, in
     natural logarithms; of a row without keys it is -inf, where FlashAttention has inf. The third would be the probabilities
     with their dropout, which FlashAttention does not give without dropout either.
-    kernel: as fa.attention takes it. None is the fastest one for the problem.
+    kernel, check: as fa.attention takes them. By default the fastest kernel for the problem, on the emulator with its checks.
 
     Returns a new tensor of q's shape, dtype and device. Streams, graphs and errors are those of fa.attention.
     """
-    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs, kernel)
+    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs, kernel, check)
 
 
 @overload
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                               deterministic: bool = False, return_attn_probs: Literal[False] = False, *,
-                              kernel: int | str | None = None) -> Tensor: ...
+                              kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
 @overload
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                               deterministic: bool = False, *, return_attn_probs: Literal[True],
-                              kernel: int | str | None = None) -> tuple[Tensor, Tensor, None]: ...
+                              kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
 def flash_attn_qkvpacked_func(qkv: Any, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
-                              deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None) -> Any:
+                              deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None,
+                              check: bool = True) -> Any:
     """The same for q, k and v in one tensor, (batch, seq_len, 3, heads, head_dim), as one projection gives them."""
     _check_packed("qkv", qkv, "(batch, seq_len, 3, heads, head_dim)", 3)
     return _attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
-                      return_attn_probs, kernel)
+                      return_attn_probs, kernel, check)
 
 
 @overload
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                              deterministic: bool = False, return_attn_probs: Literal[False] = False, *,
-                             kernel: int | str | None = None) -> Tensor: ...
+                             kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
 @overload
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                              deterministic: bool = False, *, return_attn_probs: Literal[True],
-                             kernel: int | str | None = None) -> tuple[Tensor, Tensor, None]: ...
+                             kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
 def flash_attn_kvpacked_func(q: Any, kv: Any, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
-                             deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None) -> Any:
+                             deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None,
+                             check: bool = True) -> Any:
     """The same for k and v in one tensor, (batch, kv_len, 2, kv_heads, head_dim)."""
     _check_packed("kv", kv, "(batch, kv_len, 2, kv_heads, head_dim)", 2)
     return _attention(q, kv[:, :, 0], kv[:, :, 1], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
-                      return_attn_probs, kernel)
+                      return_attn_probs, kernel, check)
 
 
 @overload
@@ -99,7 +102,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                            window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                            deterministic: bool = False, return_attn_probs: Literal[False] = False, block_table: Any = None, *,
-                           kernel: int | str | None = None) -> Tensor: ...
+                           kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
 @overload
@@ -107,14 +110,14 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                            window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                            deterministic: bool = False, *, return_attn_probs: Literal[True], block_table: Any = None,
-                           kernel: int | str | None = None) -> tuple[Tensor, Tensor, None]: ...
+                           kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
 def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
                            dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                            window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                            deterministic: bool = False, return_attn_probs: bool = False, block_table: Any = None, *,
-                           kernel: int | str | None = None) -> Any:
+                           kernel: int | str | None = None, check: bool = True) -> Any:
     """The same as flash_attn_func for sequences of different lengths, one behind the other.
 
     q: (total, heads, head_dim). k, v: (total_k, kv_heads, head_dim).
@@ -125,7 +128,7 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
     """
     if block_table is not None:
         raise BadInput("block_table goes with fa.attention and fa.flash_attn_with_kvcache, where no sequences are packed: here pass None")
-    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs, kernel,
+    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs, kernel, check,
                       cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
 
 
@@ -136,7 +139,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
                             cache_leftpad: Any = None, block_table: torch.Tensor | None = None, softmax_scale: float | None = None,
                             causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Any = None, num_splits: int = 0,
-                            return_softmax_lse: Literal[False] = False, *, kernel: int | str | None = None) -> torch.Tensor: ...
+                            return_softmax_lse: Literal[False] = False, *, kernel: int | str | None = None, check: bool = True) -> torch.Tensor: ...
 
 
 @overload
@@ -147,7 +150,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
                             causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Any = None, num_splits: int = 0, *,
                             return_softmax_lse: Literal[True],
-                            kernel: int | str | None = None) -> tuple[torch.Tensor, torch.Tensor]: ...
+                            kernel: int | str | None = None, check: bool = True) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
 def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, k: torch.Tensor | None = None,
@@ -156,7 +159,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
                             cache_leftpad: Any = None, block_table: torch.Tensor | None = None, softmax_scale: float | None = None,
                             causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Any = None, num_splits: int = 0,
-                            return_softmax_lse: bool = False, *, kernel: int | str | None = None) -> Any:
+                            return_softmax_lse: bool = False, *, kernel: int | str | None = None, check: bool = True) -> Any:
     """One step of decoding: writes new keys and values into the cache, and attends to what is in it.
 
     q: (batch, seq_len, heads, head_dim), torch tensors as all others here.
@@ -186,7 +189,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
         raise BadInput("cache_leftpad is given, but in fa a sequence begins with the cache's first key: pass None")
     where = in_cache(q, k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, block_table)
     result = _attention(q, where.pop("k"), where.pop("v"), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes,
-                        return_softmax_lse, kernel, **where)
+                        return_softmax_lse, kernel, check, **where)
     return result[:2] if return_softmax_lse else result
 
 
@@ -197,7 +200,7 @@ def _check_packed(name: str, tensor: Any, shape: str, parts: int) -> None:
 
 
 def _attention(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float | None, causal: bool, window_size: tuple[int, int],
-               softcap: float, alibi_slopes: Any, return_attn_probs: bool, kernel: int | str | None, **others: Any) -> Any:
+               softcap: float, alibi_slopes: Any, return_attn_probs: bool, kernel: int | str | None, check: bool, **others: Any) -> Any:
     for name, value, default, what in (("dropout_p", dropout_p, 0.0, "dropout"),
                                        ("window_size", tuple(window_size) if isinstance(window_size, list) else window_size, _WHOLE, "sliding window"),
                                        ("softcap", softcap, 0.0, "cap of scores")):
@@ -206,5 +209,5 @@ def _attention(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float | 
     if alibi_slopes is not None:
         raise BadInput("alibi_slopes are given, but fa has no bias of scores: pass None")
     result = attention(q, k, v, kernel=kernel, layout="bnhd", scale=softmax_scale, causal=causal, return_lse=return_attn_probs,
-                       **others)
+                       check=check, **others)
     return (*result, None) if return_attn_probs else result

@@ -102,12 +102,12 @@ DTYPES = {"float16": 0, "bfloat16": 1}
 _ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
 
 
-# What FA_LIBRARY names, or what was installed: built for CUDA, the package has the emulator's library, too. Of an editable
-# installation they lie elsewhere than this file.
+# What FA_LIBRARY names, or what was installed: libfa.so, which a package for CUDA has beside the emulator's, and the
+# emulator's fast build. Of an editable installation they lie elsewhere than this file.
 LIBRARIES = [Path(each).resolve() for each in os.environ.get("FA_LIBRARY", "").split(os.pathsep) if each]
 if not LIBRARIES:
-    _first, _second = (Path(str(importlib.resources.files("fa") / name)).resolve() for name in ("libfa.so", "libfa_emulator.so"))
-    LIBRARIES = [_first, _second] if _second.is_file() else [_first]
+    _first, *_others = (Path(str(importlib.resources.files("fa") / f"{name}.so")).resolve() for name in ("libfa", "libfa_emulator", "libfa_fast"))
+    LIBRARIES = [_first, *filter(Path.is_file, _others)]
 
 
 def _load(path: Path) -> ctypes.CDLL:
@@ -132,23 +132,33 @@ def _text(text: bytes) -> str:
     return text.decode()
 
 
-def _by_device(paths: list[Path]) -> dict[str, ctypes.CDLL]:
-    """The libraries by the device of the tensors that they take, "cuda" and "cpu"; the first is the first named."""
+def _by_backend(paths: list[Path]) -> dict[str, ctypes.CDLL]:
+    """The libraries by what they were built for, "cuda", "emulator-checked" and "emulator", in the order of their names."""
     found: dict[str, ctypes.CDLL] = {}
     for path in paths:
         library = _load(path)
-        device = "cuda" if _text(library.fa_backend()) == "cuda" else "cpu"
-        if device in found:
-            raise ImportError(f"{path} takes tensors of the same device as {paths[0]}: FA_LIBRARY names one library for each")
-        found[device] = library
+        backend = _text(library.fa_backend())
+        if backend in found:
+            raise ImportError(f"{path} was built for {backend} as another library is: FA_LIBRARY names one of each kind")
+        found[backend] = library
     if len({_text(each.fa_version()) for each in found.values()}) > 1:
         raise ImportError(f"{' and '.join(map(str, paths))} are of different versions: install the package again")
     return found
 
 
-_libraries = _by_device(LIBRARIES)
+_libraries = _by_backend(LIBRARIES)
 _library = next(iter(_libraries.values()))
-DEVICES = tuple(_libraries)
+DEVICES = tuple(dict.fromkeys("cuda" if each == "cuda" else "cpu" for each in _libraries))
+_last = threading.local()  # .library: of this thread's last run on the emulator
+
+
+def _backend_for(device: str, check: bool) -> str:
+    if device == "cuda":
+        return "cuda"
+    if not check and "emulator" not in _libraries:
+        raise Unsupported("check=False needs the emulator without checks, which this fa does not have: pip install . brings it, and from a "
+                          f"build of your own name it in FA_LIBRARY, behind {LIBRARIES[-1].name} and a colon")
+    return "emulator-checked" if check and "emulator-checked" in _libraries else "emulator"
 
 
 def backend() -> str:
@@ -186,19 +196,19 @@ def counters() -> dict[str, Any]:
 
     Raises Unsupported where fa has no emulator, since a GPU does not count, and BadInput if nothing ran or it failed.
     """
-    library = _libraries.get("cpu", _library)
+    library = getattr(_last, "library", None) or (_libraries[_backend_for("cpu", True)] if "cpu" in DEVICES else _library)
     text = library.fa_counters()
     if text is None:
-        raise (BadInput if "cpu" in _libraries else Unsupported)(library.fa_error().decode())
+        raise (BadInput if "cpu" in DEVICES else Unsupported)(library.fa_error().decode())
     found: dict[str, Any] = json.loads(text)
     return found
 
 
 class Call(NamedTuple):
     """What fa_attention_with is told of a kernel and a problem: everything but pointers, a stream, and where lse goes. And
-    the library that is told, by the device of its tensors."""
+    the library that is told, by what it was built for."""
 
-    device: str
+    backend: str
     kernel: bytes
     problem: _Problem
     options: _Options
@@ -206,9 +216,9 @@ class Call(NamedTuple):
 
 def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int, ...] | None = None, causal: bool = False,
             others: Packed | Paged | None = None, scale: float | None = None, strides: Sequence[tuple[int, ...]] = (),
-            device: str = DEVICES[0]) -> Call:
+            device: str = DEVICES[0], check: bool = True) -> Call:
     """Tensors of this dtype, q and o of `shape`, k and v of `kv_shape` (None: the same); `scale` None: 1 / sqrt(head_dim);
-    `strides` of q, k, v, o (none: contiguous); `device` "cuda" or "cpu"."""
+    `strides` of q, k, v, o (none: contiguous); `device` "cuda" or "cpu"; `check`: on the emulator, with its checks."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
         if not 0 < min(each) <= max(each) < 1 << 31:
@@ -228,12 +238,12 @@ def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int
     options.scale = scale or 0.0
     for name, each in zip("qkvo", strides):  # of packed sequences there are but two, and one block
         setattr(options, f"{name}_strides", _Strides(*(0,) * (4 - len(each)), *each[:-1]))
-    return Call(device, kernel.encode(), problem, options)
+    return Call(_backend_for(device, check), kernel.encode(), problem, options)
 
 
 def plan(call: Call, number: int = 0, lse: bool = False) -> Plan:
     """fa_plan: which kernel runs, on the GPU of this number; whether log-sum-exp is wanted."""
-    library, options = _libraries[call.device], _Options.from_buffer_copy(call.options)
+    library, options = _libraries[call.backend], _Options.from_buffer_copy(call.options)
     options.lse = 16 if lse else None  # any address: nothing is read or written there
     text = ctypes.c_char_p()
     if status := library.fa_plan(call.kernel, call.problem, options, number, text):
@@ -244,12 +254,14 @@ def plan(call: Call, number: int = 0, lse: bool = False) -> Plan:
 
 def run(call: Call, pointers: tuple[int, ...], stream: int, lse: int = 0) -> None:
     """fa_attention_with: `pointers` to q, k, v, o; `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0."""
-    device, kernel, problem, options = call
-    library = _libraries[device]
+    backend, kernel, problem, options = call
+    library = _libraries[backend]
     if lse:  # other threads may have the same call
         options = _Options.from_buffer_copy(options)
         options.lse = lse
-    if device == "cuda" or threading.current_thread() is not threading.main_thread():
+    if backend != "cuda":
+        _last.library = library
+    if backend == "cuda" or threading.current_thread() is not threading.main_thread():
         status = library.fa_attention_with(kernel, problem, options, *pointers, stream)
     else:
         status = _run_until_signal(library, kernel, problem, options, pointers)

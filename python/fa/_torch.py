@@ -26,23 +26,23 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
          cu_seqlens_q: torch.Tensor | None = None, cu_seqlens_k: torch.Tensor | None = None,
          max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False,
          block_table: torch.Tensor | None = None, seqused_k: torch.Tensor | None = None,
-         scale: float | None = None, bnhd: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
+         scale: float | None = None, bnhd: bool = False, checked: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
     if bnhd and is_of_one_order(kernel):
         q, k, v = (each.transpose(-3, -2).contiguous() for each in (q, k, v))
         o, lse = _run(q, k, v, kernel, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, return_lse, block_table,
-                      seqused_k, scale)
+                      seqused_k, scale, False, checked)
         return o.transpose(-3, -2).contiguous(), lse
     pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
     call = None
     dense = cu_seqlens_q is cu_seqlens_k is block_table is seqused_k is None
     if dense and not (pointers[0] | pointers[1] | pointers[2]) & 15:
-        key = (kernel, causal, scale, bnhd, return_lse, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device,
-               v.shape, v.stride(), v.dtype, v.device)
+        key = (kernel, causal, scale, bnhd, return_lse, checked, q.shape, q.stride(), q.dtype, q.device,
+               k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
         call = _calls.get(key)
     if not call:
         lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k}
         tensors = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
-        given = Given(tensors, kernel, bnhd, causal, max_seqlen_q, max_seqlen_k, return_lse, scale)
+        given = Given(tensors, kernel, bnhd, causal, max_seqlen_q, max_seqlen_k, return_lse, scale, checked)
         views, others = _views(given)
         out = views["q"]._replace(shape=tuple(q.shape), strides=None)  # contiguous in q's order
         call = settled(given, views, prepared(given, views, others, out))
@@ -71,7 +71,7 @@ def _view(tensor: torch.Tensor) -> View:
 _definition = torch.library.Library("fa", "DEF")
 _definition.define("attention(Tensor q, Tensor k, Tensor v, str kernel, bool causal=False, Tensor? cu_seqlens_q=None, "
                    "Tensor? cu_seqlens_k=None, int? max_seqlen_q=None, int? max_seqlen_k=None, bool return_lse=False, "
-                   "Tensor? block_table=None, Tensor? seqused_k=None, float? scale=None, bool bnhd=False) -> (Tensor, Tensor)",
+                   "Tensor? block_table=None, Tensor? seqused_k=None, float? scale=None, bool bnhd=False, bool checked=True) -> (Tensor, Tensor)",
                    tags=(torch.Tag.pt2_compliant_tag,))
 _operator = torch.ops.fa.attention.default
 
@@ -139,5 +139,6 @@ def run(given: Given) -> Any:
     ordinary = ordinary and not (_is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
     call = _run if ordinary else _operator
     o, lse = call(q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
-                  given.max_seqlen_k, given.return_lse, tensors.get("block_table"), tensors.get("seqused_k"), given.scale, given.bnhd)
+                  given.max_seqlen_k, given.return_lse, tensors.get("block_table"), tensors.get("seqused_k"), given.scale, given.bnhd,
+                  given.check)
     return (o, lse) if given.return_lse else o

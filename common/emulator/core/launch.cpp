@@ -102,7 +102,7 @@ std::unique_ptr<Recorder> begin_recording(Cluster& cluster, uint64_t number) {
 // How far a launch is, in place of a program's own line of progress on a terminal.
 [[maybe_unused]] void report(const char* kernel, uint64_t ended, uint64_t ctas, double seconds) {
   const std::string cure =
-      is_checked() ? std::string("; ") + options().faster + " is up to ten times as fast" : "";
+      is_checked() ? std::string("; ") + options().faster + " is up to twenty times as fast" : "";
   fprintf(stderr, "%snote: %s: %llu of %llu CTAs have ended after %.3g s%s\n",
           isatty(STDERR_FILENO) ? "\r\033[K" : "", kernel, (unsigned long long)ended,
           (unsigned long long)ctas, seconds, cure.c_str());

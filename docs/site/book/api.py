@@ -64,7 +64,8 @@ def python():
                           if isinstance(part, ast.FunctionDef) and not part.name.startswith("__")]
             classes += [f"### `fa.{node.name}`", *told(ast.get_docstring(node)), *(["```python\n" + "\n".join(fields) + "\n```"] if fields else []),
                         *properties]
-    yield from [*functions, *classes]
+    yield from [*functions, *classes, "### `fa.transformers`"]
+    yield from told(ast.get_docstring(ast.parse((folder / "transformers.py").read_text(encoding="utf-8"))))
 
 
 def header():

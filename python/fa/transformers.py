@@ -1,0 +1,100 @@
+"""The attention implementation "fa" of Hugging Face's transformers, from version 5.17 on.
+
+    import fa.transformers
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16, attn_implementation="fa")
+
+The import registers it. Padded batches are packed for the kernel and padded again; packed ones stay as they are. What a model
+asks for beyond fa.attention (a window, a cap of scores, dropout, sinks, a mask of its own) raises fa.BadInput.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import causal_mask_function
+
+from ._attention import attention
+from ._library import BadInput
+
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 17):
+    raise ImportError(f"fa.transformers needs transformers 5.17 or later, whose masks are made otherwise, and this is {transformers.__version__}")
+
+
+def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
+             scaling: float | None = None, dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
+             softcap: float | None = None, s_aux: torch.Tensor | None = None, position_ids: torch.Tensor | None = None,
+             cu_seq_lens_q: torch.Tensor | None = None, cu_seq_lens_k: torch.Tensor | None = None, max_length_q: int | None = None,
+             max_length_k: int | None = None, **others: Any) -> tuple[torch.Tensor, None]:
+    """What AttentionInterface asks for. query: (batch, heads, seq_len, head_dim). Returns (batch, seq_len, heads, head_dim)."""
+    batch, _, q_len, _ = query.shape
+    kv_len = key.shape[2]
+    for name, given in (("dropout", dropout), ("softcap", softcap), ("s_aux", s_aux), ("position_bias", others.get("position_bias"))):
+        if given is not None and not (isinstance(given, (int, float)) and given == 0):
+            raise BadInput(f"this model calls its attention with {name}, which fa does not have: choose attn_implementation='sdpa'")
+    if sliding_window is not None and kv_len > sliding_window:
+        raise BadInput(f"this model has a window of {sliding_window} keys, and {kv_len} are there: fa has no windows")
+    if attention_mask is not None and attention_mask.dim() != 2:
+        raise BadInput(f"attention_mask has the shape {tuple(attention_mask.shape)}, but with fa transformers takes (batch, tokens)")
+    settings: dict[str, Any] = {"scale": scaling, "causal": bool(module.is_causal if is_causal is None else is_causal), "layout": "bnhd"}
+    q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+    if attention_mask is not None:
+        return _of_padded(q, k, v, attention_mask.bool(), settings), None
+    if cu_seq_lens_q is None and position_ids is not None and 1 < q_len == kv_len and settings["causal"] and not torch.compiler.is_compiling():
+        follows = position_ids.expand(batch, q_len).diff(dim=1) == 1
+        if not follows.all():  # several sequences are packed, one behind the other
+            begins = torch.nn.functional.pad(~follows, (1, 0), value=True)
+            cu_seq_lens_q = cu_seq_lens_k = torch.nn.functional.pad(begins.flatten().nonzero().flatten(), (0, 1), value=batch * q_len)
+    if cu_seq_lens_q is not None and cu_seq_lens_k is not None:
+        flat = (each.reshape(-1, *each.shape[2:]) for each in (q, k, v))
+        o = attention(*flat, cu_seqlens_q=cu_seq_lens_q.int(), cu_seqlens_k=cu_seq_lens_k.int(), max_seqlen_q=max_length_q,
+                      max_seqlen_k=max_length_k, **settings)
+        return o.view(q.shape), None
+    return attention(q, k, v, **settings), None
+
+
+def _of_padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
+    """The rows of q, k and v that are tokens, packed. mask: (batch, tokens so far), those of q at its end; k and v may have
+    room for more."""
+    of_queries = mask[:, -q.shape[1]:]
+    k, v = (each[:, :mask.shape[1]][mask] for each in (k, v))
+    begins = [torch.nn.functional.pad(each.sum(1).cumsum(0), (1, 0)).int() for each in (of_queries, mask)]
+    o = torch.zeros_like(q)
+    o[of_queries] = attention(q[of_queries], k, v, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], **settings)
+    return o
+
+
+def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: int = 0,
+          mask_function: Any = causal_mask_function, attention_mask: torch.Tensor | None = None, device: Any = None,
+          **_: Any) -> torch.Tensor | None:
+    """What AttentionMaskInterface asks for: which of the tokens so far are no padding, (batch, tokens), or None for all."""
+    _judge(mask_function, kv_length)
+    tokens = int(q_offset) + q_length - kv_offset
+    if attention_mask is None and tokens < kv_length:  # a cache of fixed size has room for more keys
+        return torch.ones(batch_size, tokens, dtype=torch.bool, device=device)
+    if attention_mask is not None:
+        attention_mask = attention_mask[:, kv_offset:kv_offset + tokens]
+        if tokens == kv_length and attention_mask.all():
+            return None
+    return attention_mask
+
+
+def _judge(function: Any, kv_length: int) -> None:
+    """Refuses masks that fa does not have. transformers makes a model's mask of functions that hold other functions."""
+    name = function.__qualname__.partition(".")[0]
+    held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
+    if name in ("and_masks", "remap_positions_for_packed_sequence"):
+        for each in held.get("mask_functions") or [held["mask_function"]]:
+            _judge(each, kv_length)
+    elif name in ("sliding_window_overlay", "chunked_overlay"):
+        if kv_length > (size := held.get("sliding_window") or held["chunk_size"]):
+            raise BadInput(f"this model's tokens see {size} keys at most, and {kv_length} are there: fa has no windows")
+    elif name not in ("causal_mask_function", "bidirectional_mask_function", "packed_sequence_mask_function"):
+        raise BadInput(f"this model has a mask of its own ({name}), which fa does not have: choose attn_implementation='sdpa'")
+
+
+AttentionInterface.register("fa", _forward)
+AttentionMaskInterface.register("fa", _mask)
