@@ -948,7 +948,7 @@ class Transformers(unittest.TestCase):
 
         of_images = or_masks(causal_mask_function, blockwise_overlay(self.padded))
         for function in (of_images, and_masks(causal_mask_function, of_images), lambda *_: True):
-            with self.assertRaisesRegex(fa.BadInput, "^this model has a mask of its own "):
+            with self.assertRaisesRegex(fa.BadInput, "^this model has a mask of its own, which fa does not have: "):
                 _mask(2, 70, 70, mask_function=function)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import transformers
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import causal_mask_function
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
 from ._attention import attention
 from ._library import BadInput
@@ -83,17 +83,19 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
 
 
 def _judge(function: Any, kv_length: int) -> None:
-    """Refuses masks that fa does not have. transformers makes a model's mask of functions that hold other functions."""
-    name = function.__qualname__.partition(".")[0]
+    """Refuses masks that fa does not have. transformers makes a model's mask of functions that hold other functions, which are
+    known by the variables that they hold: torch.compile reads those, and no functions' full names."""
     held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
-    if name in ("and_masks", "remap_positions_for_packed_sequence"):
-        for each in held.get("mask_functions") or [held["mask_function"]]:
+    if "mask_functions" in held and function.__code__.co_name == "and_mask":
+        for each in held["mask_functions"]:
             _judge(each, kv_length)
-    elif name in ("sliding_window_overlay", "chunked_overlay"):
+    elif "mask_function" in held:  # of packed texts, with each text's own positions
+        _judge(held["mask_function"], kv_length)
+    elif "sliding_window" in held or "chunk_size" in held:
         if kv_length > (size := held.get("sliding_window") or held["chunk_size"]):
             raise BadInput(f"this model's tokens see {size} keys at most, and {kv_length} are there: fa has no windows")
-    elif name not in ("causal_mask_function", "bidirectional_mask_function", "packed_sequence_mask_function"):
-        raise BadInput(f"this model has a mask of its own ({name}), which fa does not have: choose attn_implementation='sdpa'")
+    elif function is not causal_mask_function and function is not bidirectional_mask_function and "packed_sequence_mask" not in held:
+        raise BadInput("this model has a mask of its own, which fa does not have: choose attn_implementation='sdpa'")
 
 
 AttentionInterface.register("fa", _forward)
