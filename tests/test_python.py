@@ -588,6 +588,12 @@ class NumPy(Sentences):
                                "packed sequences need q_rows and kv_rows, which must be at least 1")):
             self.assertEqual(library.fa_attention_with(b"plain", problem, fa._library._Options(*fields), *pointers, None), 2)
             self.assertEqual(library.fa_error().decode(), words)
+        few = ctypes.cast((ctypes.c_int * 2)(0, 128), ctypes.c_void_p)  # lists that end long before as many sequences
+        for fields in ({"cu_seqlens_q": few, "cu_seqlens_kv": few, "q_rows": 128, "kv_rows": 128},
+                       {"page_size": 16, "pages": 8, "block_table": few, "kv_lens": few}):
+            options, many = fa._library._Options(size, **fields), ctypes.byref(fa._library._Problem(10**9, 1, 128, 64, 0))
+            self.assertEqual(library.fa_attention_with(b"plain", many, options, *pointers, None), 2)
+            self.assertEqual(library.fa_error().decode(), "batch * heads must be at most 65535, not 1000000000")
         for fields in ({"page_size": 16}, {"pages": 3, "page_size": 16, "block_table": pointers[0]}):
             options = fa._library._Options(size, **fields)
             self.assertEqual(library.fa_attention_with(b"plain", problem, options, *pointers, None), 2)

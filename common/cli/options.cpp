@@ -54,6 +54,14 @@ std::string in_lines(const std::vector<std::string>& names, size_t width) {
   return text;
 }
 
+auto from_0_to(int most) {
+  return [most](const std::string& text) -> std::string {
+    const double value = atof(text.c_str());
+    const bool fits = value >= 0 && value <= most;  // NaN does not
+    return fits ? "" : "Value " + text + " is not from 0 to " + std::to_string(most);
+  };
+}
+
 void declare_for_emulator(Parser& app, Arguments& arguments) {
   app.add_option(
          "--completion", arguments.backend.completion,
@@ -73,7 +81,7 @@ void declare_for_emulator(Parser& app, Arguments& arguments) {
   app.add_option("--patience", arguments.backend.patience,
                  "seconds of processor time without any progress that end a launch,\n"
                  "such as in a loop without end; 0: none do")
-      .range(0.0, 1e6)
+      .check(from_0_to(1'000'000))
       .show_default();
   app.add_flag("--no-races", arguments.no_races, "checked build: do not look for races");
 }
@@ -83,20 +91,10 @@ void declare(Parser& app, Arguments& arguments) {
                  "names or numbers (02_online_softmax, 02), or best: the fastest one\n"
                  "that takes the problem; default: all");
   constexpr int kMost = 1 << 30;
-  const auto not_negative = [](const std::string& text) -> std::string {
-    return text.starts_with("-") ? "Value " + text + " is negative" : "";
-  };
   const auto positive_seconds = [](const std::string& text) -> std::string {
     const double value = atof(text.c_str());
     return value > 0 && value < 1e9 ? ""
                                     : "Value " + text + " is not a positive number";  // NaN is not
-  };
-  const auto from_0_to = [](int most) {
-    return [most](const std::string& text) -> std::string {
-      const double value = atof(text.c_str());
-      const bool fits = value >= 0 && value <= most;  // NaN does not
-      return fits ? "" : "Value " + text + " is not from 0 to " + std::to_string(most);
-    };
   };
   app.add_option("--batch", arguments.batch, "sequences [default: GPU 16384/seq_len, emulator 1]")
       .range(1, kMost);
@@ -145,9 +143,7 @@ void declare(Parser& app, Arguments& arguments) {
       .one_of({"flat", "growing"}, false)
       .values_with_commas()
       .show_default();
-  app.add_option("--seed", arguments.protocol.seed, "of the inputs")
-      .check(not_negative)
-      .show_default();
+  app.add_option("--seed", arguments.protocol.seed, "of the inputs").show_default();
   app.add_option("--json", arguments.json, "write the results to a file (bench/schema.json)");
   app.add_option("--trace", arguments.trace.path,
                  "write a timeline of one CTA, for https://ui.perfetto.dev\n"
@@ -419,7 +415,7 @@ std::optional<Request> read_command_line(int argc, char** argv) {
     request.json = arguments.json;
     return request;
   }
-  if (!arguments.protocol_name.empty()) {  // again, over the protocol's values
+  if (app.has("--protocol")) {  // again, over the protocol's values
     for (const char* option : {"--score-std", "--mask", "--q-len", "--kv-len", "--kv-heads",
                                "--lengths", "--kv-lengths", "--page-size"}) {
       if (app.has(option)) throw BadInput(std::string(option) + " does not go with --protocol");

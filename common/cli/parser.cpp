@@ -1,10 +1,13 @@
 #include "common/cli/parser.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "common/launch/problem.h"
@@ -13,6 +16,17 @@ namespace fa {
 namespace {
 
 CLI::Option& of_library(void* option) { return *static_cast<CLI::Option*>(option); }
+
+// CLI11 takes 0200 for 128, 2^64 for 2^64 - 1 and -1 for that, too.
+template <typename T>
+std::string wrong_number(const std::string& text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [read_to, problem] = std::from_chars(text.data(), end, value);
+  if (problem == std::errc::result_out_of_range) return "Value " + text + " is out of range";
+  if (problem != std::errc() || read_to != end) return "Value " + text + " is no whole number";
+  return std::to_string(value) == text ? "" : "Value " + text + " has a zero in front";
+}
 
 }  // namespace
 
@@ -27,11 +41,6 @@ Parser::~Parser() = default;
 Parser::Option& Parser::Option::range(int least, int most, bool shown) {
   CLI::Validator range = CLI::Range(least, most);
   of_library(option_).check(shown ? range : range.description(""));
-  return *this;
-}
-
-Parser::Option& Parser::Option::range(double least, double most) {
-  of_library(option_).check(CLI::Range(least, most));
   return *this;
 }
 
@@ -59,7 +68,12 @@ Parser::Option& Parser::Option::show_default() {
 
 template <typename T>
 Parser::Option Parser::add_option(const std::string& name, T& value, const std::string& help) {
-  return Option(state_->app.add_option(name, value, help));
+  Option option(state_->app.add_option(name, value, help));
+  if constexpr (std::is_same_v<T, uint64_t>) option.check(wrong_number<uint64_t>);
+  if constexpr (std::is_same_v<T, int> || std::is_same_v<T, std::vector<int>>) {
+    option.check(wrong_number<int>);
+  }
+  return option;
 }
 template Parser::Option Parser::add_option(const std::string&, int&, const std::string&);
 template Parser::Option Parser::add_option(const std::string&, uint64_t&, const std::string&);

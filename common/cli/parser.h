@@ -17,7 +17,6 @@ class Parser {
 
     // What a value must be. `shown`: --help says so, too.
     Option& range(int least, int most, bool shown = true);
-    Option& range(double least, double most);
     Option& one_of(const std::vector<std::string>& names, bool shown = true);
     // `wrong` says what is wrong with the text of a value: "" if nothing is.
     Option& check(const std::function<std::string(const std::string&)>& wrong);
