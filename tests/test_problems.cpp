@@ -42,6 +42,9 @@ const std::vector<More> kShapes = {
     {"pages_of_32", 0, 2, 1, 1, 0, {}, 32, {7, 33}},
     {"pages_of_64", 0, 2, 1, 20, 0, {}, 64, {64, 211, 0}},
     {"pages_of_256", 0, 6, 3, 1, 0, {}, 256, {1, 257, 40}},
+    // The table has 256 bytes, and the last sequence has a page for each of its entries: behind the
+    // last one memory ends.
+    {"pages_fill_the_table", 0, 2, 1, 1, 0, {}, 16, {16, 512}},
 };
 
 Problem make_problem(const More& shape, Mask mask, Dtype dtype, int head_dim) {
@@ -505,14 +508,19 @@ TEST(Range, AnyV) {
     if (scores == "growing") p.scores = {20, Growth::kGrowing};
     const std::string name = scores == "huge_v" ? scores : "normal";
     const float size_of_v = scores == "huge_v" ? 0x1p100f : 1.0f;
-    for (const float size : {1e-36f, 1e-20f, 1e20f, 1e36f}) {
+    // Of even, odd or all columns: a lane of O has two of each row.
+    for (const auto& [size, parity] :
+         {std::pair{1e-36f, 2}, {1e-20f, 2}, {1e20f, 2}, {1e36f, 2}, {1e36f, 0}, {1e36f, 1}}) {
       Inputs inputs = make_inputs(p, name, 1);
-      for (uint16_t& v : inputs.v) v = from_float(to_float(v, p.dtype) / size_of_v * size, p.dtype);
+      for (size_t i = 0; i < inputs.v.size(); i++) {
+        const float huge = parity == 2 || i % 2 == size_t(parity) ? size : 1.0f;
+        inputs.v[i] = from_float(to_float(inputs.v[i], p.dtype) / size_of_v * huge, p.dtype);
+      }
       Protocol protocol;
       const Record record = Runner(p, inputs, protocol).verify(kernel);
       if (record.status == Status::kSkipped) GTEST_SKIP() << record.reason;
       EXPECT_EQ(record.status, Status::kPassed)
-          << scores << ", V of " << size << ": " << record.reason;
+          << scores << ", V of " << size << " in columns " << parity << ": " << record.reason;
       ASSERT_TRUE(record.comparison);
       EXPECT_LE(record.comparison->rel, 3e-3) << scores << ", V of " << size;
     }
@@ -585,6 +593,43 @@ TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
     }
   }
   EXPECT_GT(runs, 0);
+}
+
+// Tiles that are full, and others that have a row more or less: the diagonal begins or ends with a
+// tile of 64 or 128 keys, and packed sequences have exactly a tile of queries, or of keys.
+TEST(Edges, OfTilesAndOfNumbers) {
+  std::vector<More> shapes;
+  for (const int tile : {-128, -64, 0, 64, 128}) {
+    for (const int off : {-1, 0, 1}) {
+      shapes.push_back({"diagonal", 1, 1, 1, 150, 150 + tile + off});
+    }
+  }
+  for (const int full : {64, 128}) {
+    for (const int off : {-1, 0, 1}) {
+      const int rows = full + off;
+      shapes.push_back({"packed", 4, 2, 2, 0, 0, {{rows, 5}, {rows, rows}, {3, rows}, {70, 70}}});
+    }
+  }
+  // Rows of one head that 16 bits with a sign do not count.
+  shapes.push_back({"many_keys", 1, 1, 1, 2, 33'000});
+  shapes.push_back({"many_queries", 1, 1, 1, 33'000, 4});
+  for (size_t i = 0; i < shapes.size(); i++) {
+    for (const Mask mask : {Mask::kCausal, Mask::kNone}) {
+      const bool diagonal = shapes[i].name == std::string("diagonal");
+      if (shapes[i].packed.empty() && diagonal != (mask == Mask::kCausal)) continue;
+      const Problem p =
+          make_problem(shapes[i], mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16, i % 4 < 2 ? 64 : 128);
+      int runs = 0;
+      for (const Kernel& kernel : kernels()) {
+        if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
+        const Record record = run_once(kernel, p, "hot_diagonal", 1);
+        EXPECT_EQ(record.status, Status::kPassed)
+            << kernel.name << describe(p) << ": " << record.reason;
+        runs++;
+      }
+      EXPECT_GE(runs, 2) << describe(p);
+    }
+  }
 }
 
 // Sets of buffers take turns: a head of K moves together with the heads of Q that read it.

@@ -13,6 +13,7 @@ python/, so that nothing need be installed.
 
 import ctypes
 import json
+import math
 import os
 import re
 import shlex
@@ -1430,6 +1431,24 @@ class Torch(Sentences):
     def gpu(self, count=1):
         if not ON_GPU or torch.cuda.device_count() < count:
             self.skipTest(f"needs {count} GPU{'s' if count > 1 else ''}")
+
+    def test_more_elements_than_31_bits_count(self):
+        """And a head of more rows than 15 bits count. Of some heads and rows, on the way and at the ends."""
+        self.gpu()
+        for shape in ((1, 65_535, 384, 128), (1, 1, 33_024, 64)):
+            if torch.cuda.mem_get_info()[0] < 6 * 2 * math.prod(shape):
+                self.skipTest("needs 39 GB of a GPU's memory")
+            q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+            heads = sorted({0, shape[1] // 2, shape[1] - 1})
+            for kernel in [kernel.name for kernel in fa.kernels()]:
+                if kernel in ("01_naive", "beyond/plain") and shape[1] > 1:
+                    continue  # 01 needs as many scores, and plain takes minutes
+                if (o := self.attention(q, k, v, kernel)) is not None:
+                    for rows in (slice(64), slice(-300, None)):
+                        with self.subTest(kernel, shape=shape):
+                            self.assert_right(o[:, heads, rows].contiguous(), q[:, heads, rows], k[:, heads], v[:, heads])
+                    del o
+            del q, k, v
 
     def test_current_stream(self):
         self.gpu()

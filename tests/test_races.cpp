@@ -100,7 +100,7 @@ std::vector<Problem> problems_of(const Kernel& kernel) {
   many.kv_len = 1549;  // split_keys has three pieces, and in each of them its ring comes round
   rows.kv_len = 409;   // and here its ring for tiles of 64 rows does
   packed.pack({{0, 9}, {33, 64}, {7, 0}, {0, 0}, {131, 3}});
-  pages.page(16, {0, 1549, 61});
+  pages.page(16, {0, 61, 1549});
   odd.mask = many.mask = packed.mask = pages.mask = Mask::kCausal;
   odd.kv_heads = many.kv_heads = packed.kv_heads = 1;
   pages.kv_heads = 2;
