@@ -147,15 +147,16 @@ check_arguments() {
     die "$EXIT_USAGE" "$beyond and ${numbered[0]} are in different programs: give kernels of beyond/, or numbered ones"
 }
 
-# new_results_file FOLDER: prints FOLDER/TIME.json, which nobody has yet; makes the folder. The time is UTC, sortable, and
-# without colons so that it is a file name everywhere.
+# new_results_file FOLDER: makes FOLDER/TIME.json, which nobody had yet, and prints its name: created at once, it is no other
+# run's. The time is UTC, sortable, and without colons so that it is a file name everywhere.
 new_results_file() {
   local stem i file
   mkdir -p "$1" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $1"
   stem=$1/$(date -u +%Y-%m-%dT%H-%M-%SZ)
   file=$stem.json
   for ((i = 2; ; i++)); do
-    [[ -e $file ]] || break
+    (set -o noclobber && : >"$file") 2>/dev/null && break
+    [[ -e $file ]] || die "$EXIT_USAGE" "cannot write into the results folder $1"
     file=$stem-run$i.json
   done
   printf '%s' "$file"
@@ -253,7 +254,10 @@ if ((compile_only)); then
   exit 0
 fi
 
-if [[ -z $json ]]; then json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}"); fi
+if [[ -z $json ]]; then
+  json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}")
+  trap '[[ -s $json ]] || rm -f -- "$json"' EXIT # a run without results leaves none
+fi
 stamp() { stat -c '%i %y' -- "$json" 2>/dev/null || true; }
 before=$(stamp)
 

@@ -73,6 +73,13 @@ if have ctest; then
     [[ $each != -* || $each =~ ^-j[0-9]+$ || $known =~ [[:space:],]"${each%%=*}"[[:space:],=] ]] ||
       die "$EXIT_USAGE" "neither scripts/test.sh nor ctest has an option $each; scripts/test.sh --help shows what there is"
   done
+  # And over a word that belongs to no option.
+  before=''
+  for each in "${arguments[@]}"; do
+    [[ $each == -* || ($before == -* && $known =~ [[:space:]]"$before"\ [\<\[u]) ]] ||
+      die "$EXIT_USAGE" "scripts/test.sh takes options, and $each belongs to none: -R $each runs the tests whose name contains it"
+    before=$each
+  done
 fi
 
 claim "$SETUP_LOG"

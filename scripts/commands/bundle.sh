@@ -49,6 +49,9 @@ done
 one_of --toolkit "$toolkit" auto system wheels
 [[ $arch =~ ^[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*$ ]] ||
   die "$EXIT_USAGE" "--arch takes architectures such as '80;90a', not '$arch'"
+for each in ${arch//;/ }; do
+  ((${each//[!0-9]/} >= 75)) || die "$EXIT_USAGE" "--arch takes architectures from 75 on, which nvcc 12.8 and this code have, not $each"
+done
 
 choose_backend cuda "$toolkit" 1
 ensure_packages run cuda

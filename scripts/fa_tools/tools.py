@@ -1,9 +1,11 @@
 """Shared by the Python scripts: where the checkout is, the Python environment, reading results files."""
 
 import argparse
+import atexit
 import contextlib
 import datetime
 import fnmatch
+import getpass
 import json
 import os
 import re
@@ -124,6 +126,12 @@ def run(main):
         except Refused as problem:
             print(f"error: {problem}", file=sys.stderr)
             code = problem.code
+        except PermissionError as problem:
+            if ROOT not in Path(problem.filename or "/").resolve().parents:
+                raise
+            print(f"error: cannot write {relative(problem.filename)}: this checkout belongs to {ROOT.owner()}, you are "
+                  f"{getpass.getuser()}; use a copy of your own", file=sys.stderr)
+            code = 4
         except KeyboardInterrupt:
             print("\nstopped", file=sys.stderr)
             code = 130  # as a shell says it
@@ -147,14 +155,22 @@ def set_up(script, *arguments):
 
 
 def new_results_file(name):
-    """A path in the folder of results that says when, in UTC, and what; no file is there yet."""
+    """A file in the folder of results whose name says when, in UTC, and what. It is created at once, so that it is no other
+    run's, and goes again when this program ends and has written nothing."""
     folder, now = make_folder(os.environ.get("RESULTS_DIR") or ROOT / "results"), datetime.datetime.now(datetime.timezone.utc)
     stem, run = f"{now:%Y-%m-%dT%H-%M-%SZ}-{name}", 1
     path = folder / f"{stem}.json"
-    while path.exists():
-        run += 1
-        path = folder / f"{stem}-run{run}.json"
-    return path
+    while True:
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            run += 1
+            path = folder / f"{stem}-run{run}.json"
+        except OSError as problem:
+            fail(f"cannot write {relative(path)} ({problem.strerror.lower()})")
+        else:
+            atexit.register(lambda: path.is_file() and not path.stat().st_size and path.unlink())
+            return path
 
 
 def check_writable(path):

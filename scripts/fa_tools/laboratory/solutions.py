@@ -111,7 +111,9 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="solutions (default: all)")
     parser.add_argument("--apply", metavar="NAME", help="change the kernel in this checkout as the solution says")
     parser.add_argument("--undo", metavar="NAME", help="take that back")
-    parser.add_argument("--preset", default="emulator-checked", help="how to build (default: %(default)s)")
+    presets = [each["name"] for each in json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))["configurePresets"]
+               if not each.get("hidden")]
+    parser.add_argument("--preset", default="emulator-checked", choices=presets, metavar="NAME", help="how to build (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="write nothing, name results that are out of date")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE",
                         help="the set of results (default bench/results/emulator/solutions.jsonl)")

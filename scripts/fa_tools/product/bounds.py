@@ -126,7 +126,7 @@ def parse_arguments(argv):
     add("--dtype", choices=("fp16", "bf16"))
     add("--head-dim", type=int, choices=(64, 128))
     for field in ("batch", "heads", "seq-len"):
-        add(f"--{field}", type=whole(1), metavar="N")
+        add(f"--{field}", type=whole(128, multiple=128) if field == "seq-len" else whole(1), metavar="N")
     args = parser.parse_args(argv)
     args.kernels = {sass.find_kernel(word) for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)}
     args.results = [word for word in args.results if not re.fullmatch(r"\d+(_\w+)?", word)]
