@@ -147,8 +147,8 @@ check_arguments() {
     die "$EXIT_USAGE" "$beyond and ${numbered[0]} are in different programs: give kernels of beyond/, or numbered ones"
 }
 
-# new_results_file FOLDER: makes FOLDER/TIME.json, which nobody had yet, and prints its name: created at once, it is no other
-# run's. The time is UTC, sortable, and without colons so that it is a file name everywhere.
+# new_results_file FOLDER: makes FOLDER/TIME.json, which nobody else has, and prints its name; makes the folder. The time is
+# UTC, sortable, and without colons so that it is a file name everywhere.
 new_results_file() {
   local stem i file
   mkdir -p "$1" 2>/dev/null || die "$EXIT_USAGE" "cannot create the results folder $1"
@@ -256,7 +256,7 @@ fi
 
 if [[ -z $json ]]; then
   json=$(new_results_file "${RESULTS_DIR:-$ROOT/results}")
-  trap '[[ -s $json ]] || rm -f -- "$json"' EXIT # a run without results leaves none
+  trap '[[ -s $json ]] || rm -f -- "$json"' EXIT
 fi
 stamp() { stat -c '%i %y' -- "$json" 2>/dev/null || true; }
 before=$(stamp)
@@ -270,7 +270,7 @@ fi
 rc=0
 "$program" "${program_args[@]}" --json "$json" || rc=$?
 
-# Without a file (--list, --help, bad arguments) there is nothing to report.
+# If nothing was written (--list, --help, bad arguments) there is nothing to report.
 if [[ $(stamp) != "$before" ]]; then
   say "Results: $(pretty "$json")"
   # One result has nothing to be compared with.

@@ -66,21 +66,18 @@ while (($#)); do
   shift
 done
 
-# CTest passes over an option that it does not know, and would run everything.
-if have ctest; then
-  known=$(ctest --help)
-  for each in "${arguments[@]}"; do
-    [[ $each != -* || $each =~ ^-j[0-9]+$ || $known =~ [[:space:],]"${each%%=*}"[[:space:],=] ]] ||
-      die "$EXIT_USAGE" "neither scripts/test.sh nor ctest has an option $each; scripts/test.sh --help shows what there is"
-  done
-  # And over a word that belongs to no option.
-  before=''
-  for each in "${arguments[@]}"; do
-    [[ $each == -* || ($before == -* && $known =~ [[:space:]]"$before"\ [\<\[u]) ]] ||
-      die "$EXIT_USAGE" "scripts/test.sh takes options, and $each belongs to none: -R $each runs the tests whose name contains it"
-    before=$each
-  done
-fi
+# CTest passes over an option that it does not know, and over a word that is no option's value, and would run everything.
+known='' before=''
+if have ctest; then known=$(ctest --help); fi
+for each in "${arguments[@]}"; do
+  if [[ $each != -* ]]; then
+    [[ $before == -* && (-z $known || $known =~ [[:space:],]"$before"\ +[^\ =]) ]] ||
+      die "$EXIT_USAGE" "'$each' is no option and no option's value; -R '$each' runs the tests whose name contains it"
+  elif [[ -n $known && ! $each =~ ^-j[0-9]+$ && ! $known =~ [[:space:],]"${each%%=*}"[[:space:],=] ]]; then
+    die "$EXIT_USAGE" "neither scripts/test.sh nor ctest has an option $each; scripts/test.sh --help shows what there is"
+  fi
+  before=$each
+done
 
 claim "$SETUP_LOG"
 ensure_packages "$kind" emulator

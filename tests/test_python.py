@@ -928,6 +928,22 @@ class Transformers(unittest.TestCase):
         bert = self.made(transformers.BertModel, transformers.BertConfig(hidden_size=256, num_hidden_layers=2, num_attention_heads=4))
         self.near(*self.both(bert, self.tokens, attention_mask=self.padded), self.padded)
 
+    def test_an_encoder_and_its_decoder(self):
+        """The decoder's queries see all keys of an encoder whose text has another length, and padding."""
+        bart = self.made(transformers.BartForConditionalGeneration, transformers.BartConfig(
+            vocab_size=1000, d_model=128, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+            encoder_ffn_dim=128, decoder_ffn_dim=128, init_std=0.3))
+        for length in (5, 70, 90):
+            others = self.tokens.repeat(1, 2)[:, :length]
+            for mask in (None, self.padded):
+                self.near(*self.both(bart, self.tokens, attention_mask=mask, decoder_input_ids=others))
+        runs = []
+        for name in ("sdpa", "fa"):
+            bart.set_attn_implementation(name)
+            runs.append(bart.generate(self.tokens, attention_mask=self.padded, max_new_tokens=5, num_beams=2, output_logits=True,
+                                      return_dict_in_generate=True, do_sample=False))
+        self.near(runs[0].logits[0][None], runs[1].logits[0][None])
+
     def test_a_compiled_model(self):
         self.llama.set_attn_implementation("fa")
         with torch.no_grad():

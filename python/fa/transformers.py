@@ -43,7 +43,8 @@ def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.T
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     if attention_mask is not None:
         return _of_padded(q, k, v, attention_mask.bool(), settings), None
-    if cu_seq_lens_q is None and position_ids is not None and 1 < q_len == kv_len and settings["causal"] and not torch.compiler.is_compiling():
+    positions = cu_seq_lens_q is None and settings["causal"] and 1 < q_len == kv_len and not torch.compiler.is_compiling()
+    if positions and position_ids is not None and position_ids.dim() == 2:
         follows = position_ids.expand(batch, q_len).diff(dim=1) == 1
         if not follows.all():  # several sequences are packed, one behind the other
             begins = torch.nn.functional.pad(~follows, (1, 0), value=True)
@@ -57,9 +58,9 @@ def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.T
 
 
 def _of_padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
-    """The rows of q, k and v that are tokens, packed. mask: (batch, tokens so far), those of q at its end; k and v may have
-    room for more."""
-    of_queries = mask[:, -q.shape[1]:]
+    """The rows of q, k and v that are tokens, packed. mask: (batch, tokens so far), those of a causal q at its end; k and v may
+    have room for more. Without causality q may be of other tokens, and all its rows are computed."""
+    of_queries = mask[:, -q.shape[1]:] if settings["causal"] else mask.new_ones(q.shape[:2])
     k, v = (each[:, :mask.shape[1]][mask] for each in (k, v))
     begins = [torch.nn.functional.pad(each.sum(1).cumsum(0), (1, 0)).int() for each in (of_queries, mask)]
     o = torch.zeros_like(q)
@@ -71,8 +72,7 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
           mask_function: Any = causal_mask_function, attention_mask: torch.Tensor | None = None, device: Any = None,
           **_: Any) -> torch.Tensor | None:
     """What AttentionMaskInterface asks for: which of the tokens so far are no padding, (batch, tokens), or None for all."""
-    _judge(mask_function, kv_length)
-    tokens = int(q_offset) + q_length - kv_offset
+    tokens = int(q_offset) + q_length - kv_offset if _judge(mask_function, kv_length) else kv_length
     if attention_mask is None and tokens < kv_length:  # a cache of fixed size has room for more keys
         return torch.ones(batch_size, tokens, dtype=torch.bool, device=device)
     if attention_mask is not None:
@@ -82,20 +82,20 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
     return attention_mask
 
 
-def _judge(function: Any, kv_length: int) -> None:
-    """Refuses masks that fa does not have. transformers makes a model's mask of functions that hold other functions, which are
+def _judge(function: Any, kv_length: int) -> bool:
+    """Whether a mask is causal. Refuses those that fa does not have. transformers makes a model's mask of functions that hold other functions, which are
     known by the variables that they hold: torch.compile reads those, and no functions' full names."""
     held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
     if "mask_functions" in held and function.__code__.co_name == "and_mask":
-        for each in held["mask_functions"]:
-            _judge(each, kv_length)
-    elif "mask_function" in held:  # of packed texts, with each text's own positions
-        _judge(held["mask_function"], kv_length)
-    elif "sliding_window" in held or "chunk_size" in held:
+        return any([_judge(each, kv_length) for each in held["mask_functions"]])
+    if "mask_function" in held:  # of packed texts, with each text's own positions
+        return _judge(held["mask_function"], kv_length)
+    if "sliding_window" in held or "chunk_size" in held:
         if kv_length > (size := held.get("sliding_window") or held["chunk_size"]):
             raise BadInput(f"this model's tokens see {size} keys at most, and {kv_length} are there: fa has no windows")
     elif function is not causal_mask_function and function is not bidirectional_mask_function and "packed_sequence_mask" not in held:
         raise BadInput("this model has a mask of its own, which fa does not have: choose attn_implementation='sdpa'")
+    return function is causal_mask_function
 
 
 AttentionInterface.register("fa", _forward)

@@ -47,11 +47,8 @@ while (($#)); do
   shift
 done
 one_of --toolkit "$toolkit" auto system wheels
-[[ $arch =~ ^[0-9]+[af]?(-real|-virtual)?(;[0-9]+[af]?(-real|-virtual)?)*$ ]] ||
-  die "$EXIT_USAGE" "--arch takes architectures such as '80;90a', not '$arch'"
-for each in ${arch//;/ }; do
-  ((${each//[!0-9]/} >= 75)) || die "$EXIT_USAGE" "--arch takes architectures from 75 on, which nvcc 12.8 and this code have, not $each"
-done
+each='(7[5-9]|[89][0-9]|1[0-9][0-9])[af]?(-real|-virtual)?'
+[[ $arch =~ ^$each(\;$each)*$ ]] || die "$EXIT_USAGE" "--arch takes architectures from 75 on, such as '80;90a', not '$arch'"
 
 choose_backend cuda "$toolkit" 1
 ensure_packages run cuda
@@ -99,10 +96,10 @@ done
 cp "$ROOT/bench/schema.json" "$ROOT/LICENSE" "$ROOT/THIRD_PARTY.md" "$staging/"
 cat >"$staging/run.sh" <<'RUN'
 #!/usr/bin/env bash
-# Runs every kernel (or those named: ./run.sh 02 03 --seq-len 1024) and writes results-<UTC time>.json here.
+# Runs every kernel (or those named: ./run.sh 02 03 --seq-len 1024) and writes results-<UTC time>-<process>.json here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-json=results-$(date -u +%Y-%m-%dT%H-%M-%SZ).json
+json=results-$(date -u +%Y-%m-%dT%H-%M-%SZ)-$$.json
 rc=0
 bin/attention "$@" --json "$json" || rc=$?
 if [[ -f $json ]]; then echo "Results: $json (draw them in a checkout: scripts/fa chart $json)"; fi

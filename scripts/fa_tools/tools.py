@@ -5,7 +5,7 @@ import atexit
 import contextlib
 import datetime
 import fnmatch
-import getpass
+import itertools
 import json
 import os
 import re
@@ -115,7 +115,8 @@ def busy(what):
 
 
 def run(main):
-    """Ends the script with main's exit code, or with one sentence if something is refused, or standard output cannot be written."""
+    """Ends the script with main's exit code, or with one sentence if something is refused, or standard output cannot be written,
+    or another user's checkout."""
     if sys.stdout is None:
         fail("cannot write to standard output (it is closed)")
     try:
@@ -126,18 +127,14 @@ def run(main):
         except Refused as problem:
             print(f"error: {problem}", file=sys.stderr)
             code = problem.code
-        except PermissionError as problem:
-            if ROOT not in Path(problem.filename or "/").resolve().parents:
-                raise
-            print(f"error: cannot write {relative(problem.filename)}: this checkout belongs to {ROOT.owner()}, you are "
-                  f"{getpass.getuser()}; use a copy of your own", file=sys.stderr)
-            code = 4
         except KeyboardInterrupt:
             print("\nstopped", file=sys.stderr)
             code = 130  # as a shell says it
         sys.stdout.flush()
     except OSError as problem:
         if problem.filename is not None:
+            if isinstance(problem, PermissionError) and Path(problem.filename).is_relative_to(ROOT):
+                set_up('claim "$1"', problem.filename)
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
         if isinstance(problem, BrokenPipeError):  # the reader, such as head, has seen enough
@@ -155,21 +152,15 @@ def set_up(script, *arguments):
 
 
 def new_results_file(name):
-    """A file in the folder of results whose name says when, in UTC, and what. It is created at once, so that it is no other
-    run's, and goes again when this program ends and has written nothing."""
+    """A new file in the folder of results whose name says when, in UTC, and what. It is removed at the end if it is still empty."""
     folder, now = make_folder(os.environ.get("RESULTS_DIR") or ROOT / "results"), datetime.datetime.now(datetime.timezone.utc)
-    stem, run = f"{now:%Y-%m-%dT%H-%M-%SZ}-{name}", 1
-    path = folder / f"{stem}.json"
-    while True:
-        try:
-            path.touch(exist_ok=False)
-        except FileExistsError:
-            run += 1
-            path = folder / f"{stem}-run{run}.json"
-        except OSError as problem:
-            fail(f"cannot write {relative(path)} ({problem.strerror.lower()})")
-        else:
-            atexit.register(lambda: path.is_file() and not path.stat().st_size and path.unlink())
+    stem = folder / f"{now:%Y-%m-%dT%H-%M-%SZ}-{name}"
+    check_writable(stem)
+    for run in itertools.count(1):
+        path = Path(f"{stem}.json" if run == 1 else f"{stem}-run{run}.json")
+        with contextlib.suppress(FileExistsError):
+            path.open("x").close()
+            atexit.register(lambda: path.exists() and not path.stat().st_size and path.unlink())
             return path
 
 
@@ -263,7 +254,7 @@ def need(module):
         pass
     venv = ROOT / ".venv"
     python = venv / "bin" / "python"
-    if Path(sys.prefix) != venv and python.exists():
+    if Path(sys.prefix) != venv and os.access(python, os.X_OK):
         os.execv(python, [str(python), *sys.orig_argv[1:]])
     fail(f"the Python package {module} is missing; scripts/run.sh installs it into .venv", 4)
 

@@ -194,7 +194,7 @@ class Refusals(ScriptTest):
     def test_refusals(self):
         for words, text in (((self.folder / "none.json",), "no such file"),
                             ((self.write("gpu.json", cuda_results()),), "no counts by line"),
-                            (("--machine", "B200"), "no machine B200"), (("--heads", "0"), "not a whole number"),
+                            (("--machine", "B200"), "no machine B200"), (("--seq-len", "100"), "'100' is not a multiple of 128"),
                             (("--program", "none"), "not a program")):
             with self.subTest(text):
                 self.assert_one_sentence(self.run_script(BOUNDS, *words), text)

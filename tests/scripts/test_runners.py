@@ -232,9 +232,10 @@ class Busy(ScriptTest):
 class BadArguments(ScriptTest):
     def test_interrupted_while_a_module_is_loaded(self):
         scripts = self.checkout() / "scripts"
-        (scripts / "fa_tools/press/links.py").write_text("import os\nos.kill(os.getpid(), 2)\nimport time\ntime.sleep(9)\n")
-        done = self.run_script(scripts / "fa", "links", env={"PYTHONPATH": ""})
-        self.assertEqual((done.returncode, done.stderr), (130, "\nstopped\n"))
+        for module in ("press/links.py", "tools.py"):
+            (scripts / "fa_tools" / module).write_text("import os\nos.kill(os.getpid(), 2)\nimport time\ntime.sleep(9)\n")
+            done = self.run_script(scripts / "fa", "links", env={"PYTHONPATH": ""})
+            self.assertEqual((done.returncode, done.stderr), (130, "\nstopped\n"))
 
     def test_one_sentence(self):
         for words, *said in (
@@ -245,11 +246,13 @@ class BadArguments(ScriptTest):
                 ("fa interactive --output /dev/null/x", "cannot make the folder /dev/null/x"),
                 *((f"{script.name} --nonsense", "--nonsense", "--help") for script in ALL),
                 *((f"fa {command} --nonsense", "") for command in COMMANDS),
-                ("test.sh nosuch", "nosuch belongs to none", "-R nosuch"), ("test.sh -V nosuch", "nosuch"), ("test.sh -R a b", "b belongs to none"),
-                ("fa bundle --arch 80;12", "from 75 on", "not 12"), ("fa solutions --preset nosuch", "nosuch", "emulator-checked"),
-                ("fa try 02_softmax --hint --solution", "--solution", "--hint"), ("fa try 02_softmax --folder README.md", "is a file"),
-                ("fa chart results.json --name ../x", "-o names the folder"), ("fa bounds --seq-len 100", "multiple of 128"),
-                ("fa bundle --arch hopper", "hopper", "90a"), ("fa chart", "scripts/fa chart results/"),
+                *((f"fa bundle --arch {arch}", f"from 75 on, such as '80;90a', not '{arch}'") for arch in ("hopper", "12", "90a;1200")),
+                *((f"test.sh {words} 02", "'02' is no option", "-R '02' runs") for words in ("", "--all -R x", "--timeout=5", "-V")),
+                ("fa solutions --preset nosuch", "there is no preset nosuch; CMakePresets.json has emulator, "),
+                ("fa try --folder README.md", "README.md is a file and no folder"),
+                ("fa try 02_softmax --hint --solution", "not allowed with argument --hint"),
+                *((f"fa chart --name {name} bench/results/none.json", f"not '{name}'; -o") for name in ("../x", "..", ".")),
+                ("fa chart", "scripts/fa chart results/"),
                 ("fa sync none.md", "none.md"), ("fa links none.md", "none.md"),
                 ("fa prose docs/no.md", "docs/no.md cannot be read (no such file or directory)"),
                 ("fresh_machine.sh --user guest", "--user takes", "guest", "sudo, none"),
@@ -257,7 +260,7 @@ class BadArguments(ScriptTest):
                 ("fresh_machine.sh --only x", "--only takes", "x", "run, test")):
             with self.subTest(words):
                 script, *arguments = words.split()
-                self.assert_one_sentence(self.run_script(SCRIPTS / script, *arguments), *said)
+                self.assert_one_sentence(self.run_script(SCRIPTS / script, *arguments, cwd=ROOT), *said)
 
     def test_fresh_machine_wants_the_readmes_commands(self):
         checkout = self.checkout()

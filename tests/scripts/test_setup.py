@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from support import ROOT, SCRIPTS, ScriptTest, main, normal, pins
 
@@ -172,9 +173,9 @@ class Checkout(SetUp):
         for name in ("apt-get", "cmake", "nvidia-smi", "sudo"):
             self.program(name, "exit 1\n")
 
-    def run_sh(self, *arguments, before=()):
-        env = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "CXX": ""}
-        return self.run_script(*before, self.root / "scripts" / "run.sh", *arguments, env=env, cwd=self.folder)
+    def run_sh(self, *arguments, before=(), script="run.sh"):
+        env = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "CXX": "", "CPATH": str(self.folder), "RESULTS_DIR": ""}
+        return self.run_script(*before, self.root / "scripts" / script, *arguments, env=env, cwd=self.folder)
 
     def test_bad_arguments_are_refused_before_anything_is_built(self):
         os.mkfifo(self.folder / "pipe")
@@ -216,17 +217,60 @@ class Checkout(SetUp):
                 self.assertEqual(done.returncode, 4, done.stderr)  # what is missing cannot be installed
                 self.assertIn("install what is missing", done.stderr)
 
+    def test_words_behind_options_of_ctest_go_on(self):
+        for arguments in ("-R 02 -j 4", "--repeat until-fail:2 --timeout=5", "--all -E x -LE y -VV"):
+            with self.subTest(arguments):
+                self.assertIn("install what is missing", self.run_sh(*arguments.split(), script="test.sh").stderr)
+
+    def test_two_runs_of_one_second_keep_both_results_and_failed_ones_leave_none(self):
+        """The program waits until the other run has chosen its file, too."""
+        for name, text in (("cmake", "echo cmake version 3.99\n"), ("ninja", ""), ("g++", "echo 14\n"), ("date", "echo now\n")):
+            self.program(name, text)
+        self.write("boost/context/fiber.hpp", "")
+        program = self.write("checkout/build/emulator-checked/bin/beyond", """#!/bin/sh
+            case $2 in --list) exit 0 ;; --seed=1) exit 3 ;; --seed=2) kill -TERM $PPID; exit 0 ;; esac
+            >started.$$; while [ ! -e "$(ls started.* | sed -n 2p)" ]; do sleep 0.05; done
+            echo $$ >"$3.new"; mv "$3.new" "$3"
+            """)
+        program.chmod(0o755)
+
+        def run(*arguments):
+            return self.run_sh("causal", *arguments, "--no-charts", "--backend", "emulator").returncode
+
+        results = self.root / "results"
+        self.assertEqual([run("--list"), run("--seed=1"), run("--seed=2")], [0, 3, -15])
+        self.assertEqual(list(results.iterdir()), [])
+        with ThreadPoolExecutor() as both:
+            self.assertEqual([*both.map(lambda _: run(), range(2))], [0, 0])
+        self.assertEqual(sorted(path.name for path in results.iterdir()), ["now-run2.json", "now.json"])
+
     def test_another_users_checkout_is_refused_and_left_alone(self):
         python = self.root / ".venv" / "bin" / "python"
         python.parent.mkdir(parents=True)
-        python.symlink_to("/nowhere/python3")
+        private = self.folder / "private"
+        private.mkdir()
+        python.symlink_to(private / "python3")
+        self.write("scan.cu", "")
+        self.write("checkout/build/emulator-checked/build.ninja", "")
+        self.write("checkout/CMakePresets.json", '{"buildPresets": [{"name": "emulator-checked"}]}')
+        self.write("checkout/docs/01_naive.md", "```diff\n@@ 01_more\n-a\n+b\n```\n")
+        kernel = self.write("checkout/kernels/01_naive.cu", "a\n")
         self.folder.chmod(0o755)
         before = sorted(self.root.rglob("*"))
-        self.root.chmod(0o555)
-        self.addCleanup(self.root.chmod, 0o755)
+        folders = self.root, self.root / "build", self.root / "build/emulator-checked"
+        for path, mode in ((private, 0), (kernel, 0o444), *((folder, 0o555) for folder in folders)):
+            path.chmod(mode)
+            self.addCleanup(path.chmod, 0o755)
         other = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        done = self.run_sh("--backend", "emulator", before=other)
-        self.assert_one_sentence(done, "build/setup.log: this checkout belongs to", "use a copy of your own", code=4)
+        for words, file in (("run.sh --backend emulator", "build/setup.log"), ("fa emulate scan.cu", "build/emulator-checked/emulate.lock"),
+                            ("fa adopt 01", "build/adopt.log"), ("fa solutions 01_more", "build/setup.log"),
+                            ("fa solutions --apply 01_more", "kernels/01_naive.cu")):
+            with self.subTest(words):
+                script, *arguments = words.split()
+                done = self.run_sh(*arguments, before=other, script=script)
+                self.assert_one_sentence(done, f"{file}: this checkout belongs to", "use a copy of your own", code=4)
+        done = self.run_sh("validate", "r.json", before=other, script="fa")  # with or without a jsonschema elsewhere
+        self.assertRegex(done.stderr, r"^error: [^\n]*\n$")
         self.assertEqual(sorted(self.root.rglob("*")), before)
 
 

@@ -31,7 +31,8 @@ EXAMPLE = """examples:
   scripts/fa adopt --only counters 15   one step: numbers, counters, bugs, tasks, solutions, documents, names or compiler
   scripts/fa adopt --from measured.tar  brings in what scripts/fa measure wrote on a GPU machine, and draws it
 
-Exit code: 0 nothing is left to do, 1 something is, 2 bad arguments, 4 the emulator could not be built."""
+Exit code: 0 nothing is left to do, 1 something is, 2 bad arguments, 4 the emulator could not be built, or the checkout
+belongs to another user."""
 PRESET = "emulator"
 BIN = ROOT / "build" / PRESET / "bin"
 # What a step runs of the build. Those that build for themselves, or run nothing, are not here.

@@ -153,10 +153,10 @@ def report(published, data):
 
 
 def measure(name, arguments):
-    """(results file, exit code) of scripts/fa bench; without a file there is nothing to print, and it has said why."""
+    """(results file, exit code) of scripts/fa bench; without results there is nothing to print, and it has said why."""
     file = new_results_file(name)
     code = subprocess.run([ROOT / "scripts" / "fa", "bench", "--protocol", name, "--json", file, *arguments], check=False).returncode
-    if not file.exists():
+    if not file.stat().st_size:
         raise SystemExit(code)
     print()
     return file, code

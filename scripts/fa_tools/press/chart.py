@@ -365,10 +365,10 @@ def main():
     parser.add_argument("--docs", action="store_true", help="draw docs/charts instead, from the committed results")
     parser.add_argument("--check", action="store_true", help="with --docs: change nothing, name what is out of date")
     args = parser.parse_args()
-    if args.name is not None and (not args.name or Path(args.name).name != args.name):
-        fail(f"--name is {args.name!r}, but takes the first part of a file's name; -o names the folder")
     if args.docs == bool(args.files) or args.check and not args.docs:
         fail("name results files, as in scripts/fa chart results/mine.json, or --docs (with --check, if nothing is to be written)")
+    if args.name in (".", "..") or "/" in (args.name or ""):
+        fail(f"--name takes the first part of files' names, without a folder, not '{args.name}'; -o names the folder")
     if args.docs:
         return docs_charts(drawing_tool(), args.check)
 

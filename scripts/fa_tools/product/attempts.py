@@ -158,9 +158,9 @@ class Folder:
 
     def __init__(self, path):
         self.path = Path(os.path.abspath(path))
+        if os.path.isfile(self.path):
+            fail(f"{relative(self.path)} is a file and no folder; --folder takes the folder of your tasks' files")
         self.file = self.path / "progress.json"
-        if self.path.exists() and not self.path.is_dir():
-            fail(f"--folder names {relative(self.path)}, which is a file")
         self.option = "" if self.path == ROOT / "try" else f" --folder {shlex.quote(str(self.path))}"
         try:
             self.progress = json.loads(self.file.read_text(encoding="utf-8"))
@@ -341,10 +341,10 @@ def main():
     parser = Parser("try", DESCRIPTION, EXAMPLE)
     parser.add_argument("names", nargs="*", metavar="TASK", help="a task, or a kernel's number or, of beyond/, its name")
     parser.add_argument("--list", action="store_true", help="all tasks, and your progress")
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--hint", action="store_true", help="the next of three hints")
-    ways.add_argument("--solution", action="store_true", help="the real code of the hole; of a case, what was wrong")
-    ways.add_argument("--reset", action="store_true", help="begin anew; your file is kept as NAME.cu.old")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--hint", action="store_true", help="the next of three hints")
+    either.add_argument("--solution", action="store_true", help="the real code of the hole; of a case, what was wrong")
+    parser.add_argument("--reset", action="store_true", help="begin anew; your file is kept as NAME.cu.old")
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
     parser.add_argument("--grade", action="store_true", help="the tasks named, or all of which the folder has files: a line each, "
                         "and nothing in the folder changes")

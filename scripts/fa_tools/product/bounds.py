@@ -125,8 +125,9 @@ def parse_arguments(argv):
     add("--program", metavar="PATH", help="the program that wrote RESULTS, to run a second length if one is missing")
     add("--dtype", choices=("fp16", "bf16"))
     add("--head-dim", type=int, choices=(64, 128))
-    for field in ("batch", "heads", "seq-len"):
-        add(f"--{field}", type=whole(128, multiple=128) if field == "seq-len" else whole(1), metavar="N")
+    for field in ("batch", "heads"):
+        add(f"--{field}", type=whole(1), metavar="N")
+    add("--seq-len", type=whole(128, 128, 4194304), metavar="N")
     args = parser.parse_args(argv)
     args.kernels = {sass.find_kernel(word) for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)}
     args.results = [word for word in args.results if not re.fullmatch(r"\d+(_\w+)?", word)]

@@ -240,7 +240,8 @@ def main():
     parser = Parser("emulate", "Runs a CUDA file on the emulator, without a GPU: the program's own output, then what each\n"
                     "kernel's instructions did, and a report if threads race or leave their memory.",
                     "The program's folder, arguments and exit code are its own; after a report the code is 1. A file that\n"
-                    "cannot be translated or compiled: 2; no emulator: 4. docs/your_own_kernel.md says what of CUDA is there.\n"
+                    "cannot be translated or compiled: 2; no emulator, or another user's checkout: 4.\n"
+                    "docs/your_own_kernel.md says what of CUDA is there.\n"
                     "Further sources may follow the first; the program's arguments come after them, or after --.\n"
                     "Examples:\n  scripts/fa emulate examples/transpose.cu\n  scripts/fa emulate main.cu kernels.cu -I include")
     parser.add_argument("--fast", action="store_true", help="neither count nor look for races: ten times as fast")
