@@ -171,6 +171,7 @@ while (($#)); do
       usage
       exit 0
       ;;
+    --version) exec "$ROOT/scripts/fa" --version ;;
     --backend | --toolkit)
       (($# >= 2)) || die "$EXIT_USAGE" "$1 needs a value; scripts/run.sh --help shows them"
       printf -v "${1#--}" '%s' "$2"

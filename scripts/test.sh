@@ -51,6 +51,7 @@ while (($#)); do
       usage
       exit 0
       ;;
+    --version) exec "$ROOT/scripts/fa" --version ;;
     --all) kind=all selected=(-L '^(all|portable)$' -LE '^long$') targets=(all all_tests) ;;
     --quick) kind=quick selected=(-L '^quick$') targets=() ;;
     --full) kind=all selected=(-L '^full$') targets=(all full_tests) ;;

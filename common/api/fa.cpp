@@ -163,8 +163,10 @@ Problem problem_of(const fa_problem& given, const fa_options& options) {
   if (options.scale != 0) problem.own_scale = options.scale;
   if (options.kv_len != 0 && options.kv_len != given.seq_len) problem.kv_len = options.kv_len;
   if (options.kv_heads != 0 && options.kv_heads != given.heads) problem.kv_heads = options.kv_heads;
-  // So many entries are read of the lists below.
-  validate({.batch = given.batch, .heads = given.heads}, /*any_length=*/true);
+  Problem entries;  // so many are read of the lists below
+  entries.batch = given.batch;
+  entries.heads = given.heads;
+  validate(entries, /*any_length=*/true);
   if (options.cu_seqlens_q) {
     if (std::min(problem.seq_len, problem.key_len()) < 1) {
       throw BadInput("packed sequences need seq_len and kv_len, the longest, of at least 1");

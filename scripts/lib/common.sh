@@ -22,6 +22,10 @@ die() { # die EXIT_CODE SENTENCE
   exit "$code"
 }
 
+# macOS has another linker, other tools and bash 3.2.
+[[ $OSTYPE == linux* ]] ||
+  die "$EXIT_SETUP" "this needs Linux, and here is $OSTYPE: .devcontainer has a container for Docker and Codespaces"
+
 # The path as the reader would type it from where they are.
 pretty() {
   local path=$1

@@ -208,10 +208,10 @@ class Verdicts(unittest.TestCase):
         a = {"median": 100, "low": 97, "high": 103}
         for median, low, high, expected in (
             (90, 89, 91, "faster"), (110, 109, 111, "slower"),
-            (101, 101, 101, "same"),  # in the other's range
+            (101, 101, 101, "same"), (101, 90, 110, "same"),  # in the other's range
             (98.5, 90, 96, "same"),  # outside, but within the threshold
-            (110, 102, 120, "same"), (90, 80, 98, "same"),  # far apart, but the ranges overlap
-            (104, 103, 105, "same"),  # they touch
+            (110, 102, 120, "cannot tell"), (90, 80, 98, "cannot tell"),  # far apart, but the ranges overlap
+            (104, 103, 105, "cannot tell"),  # they touch
             (104, 103.1, 105, "slower"),
         ):
             with self.subTest((median, low, high)):

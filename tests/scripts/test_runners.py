@@ -197,14 +197,18 @@ class Help(ScriptTest):
         self.assertIn(max(map(len, done.stdout.splitlines())), range(90, 101))
 
     def test_the_overview_is_one_screen(self):
-        for arguments in ((), ("--help",), ("-h",)):
+        for arguments in ((), ("--help",), ("-h",), ("--all",), ("--help", "--all")):
             done = self.run_script(SCRIPTS / "fa", *arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             lines = done.stdout.splitlines()
             self.assertLessEqual(len(lines), 48)
             self.assertLessEqual(max(map(len, lines)), 80)
-            for name in COMMANDS:
+            for name in COMMANDS if "--all" in arguments else ("run", "try", "compare"):
                 self.assertRegex(done.stdout, rf"(?m)^  {name} ")
+            self.assertEqual(len(re.findall(r"(?m)^  \w+ ", done.stdout)), len(COMMANDS) if "--all" in arguments else 11)
+        version = re.search(r"^project\(fast_attention VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)[1]
+        for script, option in (("fa", "--version"), ("fa", "-V"), ("run.sh", "--version"), ("test.sh", "--version")):
+            self.assertEqual(self.run_script(SCRIPTS / script, option).stdout, f"fast-attention {version}\n")
 
     def test_nothing_else_is_executable(self):
         executable = {path.relative_to(SCRIPTS).as_posix() for path in SCRIPTS.rglob("*")
@@ -239,7 +243,7 @@ class BadArguments(ScriptTest):
 
     def test_one_sentence(self):
         for words, *said in (
-                ("fa brench", "'brench'", "scripts/fa --help"), ("run.sh --backend tpu", "--backend", "auto, cuda, emulator", "tpu"),
+                ("fa brench", "'brench'", "did you mean bench?"), ("fa xyz", "'xyz'", "scripts/fa --help --all"), ("run.sh --backend tpu", "--backend", "auto, cuda, emulator", "tpu"),
                 ("run.sh --toolkit=mine", "--toolkit", "wheels", "mine"),
                 *((f"run.sh {option}", option) for option in ("--backend", "--toolkit", "--json")),
                 *((f"run.sh {option}", "--broken needs the name of a bug") for option in ("--broken", "--broken= 99")),
@@ -261,6 +265,11 @@ class BadArguments(ScriptTest):
             with self.subTest(words):
                 script, *arguments = words.split()
                 self.assert_one_sentence(self.run_script(SCRIPTS / script, *arguments, cwd=ROOT), *said)
+
+    def test_only_on_linux(self):
+        for script in ("run.sh", "test.sh"):
+            done = self.run_script(SCRIPTS / script, "--help", env={"OSTYPE": "darwin23"})
+            self.assert_one_sentence(done, "needs Linux, and here is darwin23: .devcontainer", code=4)
 
     def test_fresh_machine_wants_the_readmes_commands(self):
         checkout = self.checkout()

@@ -6,8 +6,9 @@ GPU: median times and A's over B's, as speed: above 1 B is faster. A difference 
   2. the ranges of the two measurements have no time in common. A range goes from the fastest to the slowest round
      if the record has at least three rounds, else from the 10th to the 90th percentile of its launches.
 
-Otherwise the verdict is `same`: these two files do not show a difference, whatever the medians say. The first rule is
-for what moves from run to run on one machine, the second for the noise within a run. Two GPUs of one kind may differ
+Where the first rule does not hold, the verdict is `same`, and where only the second does not, `cannot tell`: the medians are
+apart, but so are the rounds of one file. More rounds may tell. The first rule is for what moves from run to run on one
+machine, the second for the noise within a run. Two GPUs of one kind may differ
 by some percent more. Where both files have the SM clock, a difference of more than 3 % is marked, since it explains a
 difference in time.
 
@@ -51,8 +52,10 @@ def measured(record):
 
 
 def verdict(a, b, threshold):
-    if abs(b["median"] / a["median"] - 1) * 100 <= threshold or (a["low"] <= b["high"] and b["low"] <= a["high"]):
+    if abs(b["median"] / a["median"] - 1) * 100 <= threshold:
         return "same"
+    if a["low"] <= b["high"] and b["low"] <= a["high"]:
+        return "cannot tell"
     return "faster" if b["median"] < a["median"] else "slower"
 
 
@@ -123,7 +126,7 @@ def differences(files):
 
 def summary(pairs):
     counts = Counter(pair["verdict"] for pair in pairs)
-    return {name: counts[name] for name in ("faster", "slower", "same", "differs", "not compared") if counts[name]}
+    return {name: counts[name] for name in ("faster", "slower", "same", "cannot tell", "differs", "not compared") if counts[name]}
 
 
 # --- Printing --------------------------------------------------------------------------------------------------
@@ -222,7 +225,8 @@ def main(argv=None):
     parser.add_argument("b", metavar="B.json", help="results file that is judged")
     parser.add_argument("--threshold", type=percent, default=2.0, metavar="PERCENT",
                         help="medians no further apart than this are the same (default: 2)")
-    parser.add_argument("kernels", nargs="*", metavar="NN", help="only these: numbers or names, such as 08 10 peer/fa2")
+    kernels = parser.add_argument("kernels", nargs="*", metavar="NN", help="only these: numbers or names, such as 08 10 peer/fa2")
+    kernels.required = False  # argparse of Python 3.11 says otherwise where a file is missing
     parser.earlier("--kernels", "list")
     args = parser.parse_intermixed_args(argv)  # kernels also behind options
     names, files = [args.a, args.b], []
