@@ -842,7 +842,7 @@ class Ring(unittest.TestCase):
                 fa.ring_attention(*arguments)
 
 
-@unittest.skipUnless(transformers, "transformers is not installed")
+@unittest.skipUnless(torch and transformers, "needs torch and transformers, which are not installed")
 class Transformers(unittest.TestCase):
     """attn_implementation="fa" of transformers, beside "sdpa"."""
 
