@@ -11,6 +11,7 @@ Tests that need torch, a GPU or two of them are skipped where these are missing,
 python/, so that nothing need be installed.
 """
 
+import contextlib
 import ctypes
 import json
 import math
@@ -966,9 +967,23 @@ class Transformers(unittest.TestCase):
             with self.assertRaisesRegex(fa.BadInput, words), torch.no_grad():
                 model(self.tokens, **named)
         type(self).llama = self.llama.half()
-        from fa.transformers import _mask
-        from transformers.masking_utils import and_masks, blockwise_overlay, causal_mask_function, or_masks
+        from fa.transformers import _forward, _mask
+        from transformers.masking_utils import (and_masks, blockwise_overlay, causal_mask_function, chunked_causal_mask_function,
+                                                 or_masks)
 
+        for end, refused in ((70, False), (71, True)):  # of which the cache has 10
+            chunked = chunked_causal_mask_function(70, torch.zeros(2, device=self.DEVICE))
+            with self.assertRaisesRegex(fa.BadInput, "^this model's tokens see 70 keys at most, and 71") if refused else contextlib.nullcontext():
+                _mask(2, 1, 10, q_offset=end - 1, kv_offset=end - 10, mask_function=chunked)
+        once = _mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=self.padded)
+        self.assertEqual(once.tolist(), self.padded[:, 6:30].tolist())
+        self.assertEqual(_mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=once).tolist(), once.tolist())
+        module = types.SimpleNamespace()  # without is_causal, as some are: causal
+        x = torch.zeros(2, 1, 70, 64, dtype=torch.float16, device=self.DEVICE)
+        self.assertEqual(_forward(module, x, x, x, torch.zeros_like(self.padded))[0].shape, (2, 70, 1, 64))
+        for named, words in (({"block_indices": x}, "with block_indices, which"), ({"cu_seq_lens_q": x}, "belong together")):
+            with self.assertRaisesRegex(fa.BadInput, words):
+                _forward(module, x, x, x, None, **named)
         of_images = or_masks(causal_mask_function, blockwise_overlay(self.padded))
         for function in (of_images, and_masks(causal_mask_function, of_images), lambda *_: True):
             with self.assertRaisesRegex(fa.BadInput, "^this model has a mask of its own, which fa does not have: "):

@@ -32,14 +32,18 @@ def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.T
     """What AttentionInterface asks for. query: (batch, heads, seq_len, head_dim). Returns (batch, seq_len, heads, head_dim)."""
     batch, _, q_len, _ = query.shape
     kv_len = key.shape[2]
-    for name, given in (("dropout", dropout), ("softcap", softcap), ("s_aux", s_aux), ("position_bias", others.get("position_bias"))):
+    beyond = {name: others.get(name) for name in ("position_bias", "sinks", "indices", "block_indices")}
+    for name, given in {"dropout": dropout, "softcap": softcap, "s_aux": s_aux, **beyond}.items():
         if given is not None and not (isinstance(given, (int, float)) and given == 0):
             raise BadInput(f"this model calls its attention with {name}, which fa does not have: choose attn_implementation='sdpa'")
     if sliding_window is not None and kv_len > sliding_window:
         raise BadInput(f"this model has a window of {sliding_window} keys, and {kv_len} are there: fa has no windows")
     if attention_mask is not None and attention_mask.dim() != 2:
         raise BadInput(f"attention_mask has the shape {tuple(attention_mask.shape)}, but with fa transformers takes (batch, tokens)")
-    settings: dict[str, Any] = {"scale": scaling, "causal": bool(module.is_causal if is_causal is None else is_causal), "layout": "bnhd"}
+    if (cu_seq_lens_q is None) != (cu_seq_lens_k is None) or attention_mask is not None and cu_seq_lens_q is not None:
+        raise BadInput("cu_seq_lens_q and cu_seq_lens_k belong together, and packed texts have no padding: pass both, or attention_mask")
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    settings: dict[str, Any] = {"scale": scaling, "causal": bool(causal), "layout": "bnhd"}
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     if attention_mask is not None:
         return _of_padded(q, k, v, attention_mask.bool(), settings), None
@@ -61,9 +65,11 @@ def _of_padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Te
     """The rows of q, k and v that are tokens, packed. mask: (batch, tokens so far), those of a causal q at its end; k and v may
     have room for more. Without causality q may be of other tokens, and all its rows are computed."""
     of_queries = mask[:, -q.shape[1]:] if settings["causal"] else mask.new_ones(q.shape[:2])
+    o = torch.zeros_like(q)
+    if not of_queries.any():
+        return o
     k, v = (each[:, :mask.shape[1]][mask] for each in (k, v))
     begins = [torch.nn.functional.pad(each.sum(1).cumsum(0), (1, 0)).int() for each in (of_queries, mask)]
-    o = torch.zeros_like(q)
     o[of_queries] = attention(q[of_queries], k, v, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], **settings)
     return o
 
@@ -72,28 +78,31 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
           mask_function: Any = causal_mask_function, attention_mask: torch.Tensor | None = None, device: Any = None,
           **_: Any) -> torch.Tensor | None:
     """What AttentionMaskInterface asks for: which of the tokens so far are no padding, (batch, tokens), or None for all."""
-    tokens = int(q_offset) + q_length - kv_offset if _judge(mask_function, kv_length) else kv_length
+    end = int(q_offset) + q_length
+    tokens = end - kv_offset if _judge(mask_function, kv_length, end) else kv_length
     if attention_mask is None and tokens < kv_length:  # a cache of fixed size has room for more keys
         return torch.ones(batch_size, tokens, dtype=torch.bool, device=device)
     if attention_mask is not None:
-        attention_mask = attention_mask[:, kv_offset:kv_offset + tokens]
+        attention_mask = attention_mask[:, :kv_offset + tokens][:, -tokens:]  # also if it is what this function has returned
         if tokens == kv_length and attention_mask.all():
             return None
     return attention_mask
 
 
-def _judge(function: Any, kv_length: int) -> bool:
-    """Whether a mask is causal. Refuses those that fa does not have. transformers makes a model's mask of functions that hold other functions, which are
-    known by the variables that they hold: torch.compile reads those, and no functions' full names."""
+def _judge(function: Any, kv_length: int, end: int) -> bool:
+    """Whether a mask is causal. Refuses those that fa does not have. `end`: tokens so far, of which the cache may keep the last.
+    transformers makes a model's mask of functions that hold other functions, which are known by the variables that they hold:
+    torch.compile reads those, and no functions' full names."""
     held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
     if "mask_functions" in held and function.__code__.co_name == "and_mask":
-        return any([_judge(each, kv_length) for each in held["mask_functions"]])
+        return any([_judge(each, kv_length, end) for each in held["mask_functions"]])
     if "mask_function" in held:  # of packed texts, with each text's own positions
-        return _judge(held["mask_function"], kv_length)
-    if "sliding_window" in held or "chunk_size" in held:
-        if kv_length > (size := held.get("sliding_window") or held["chunk_size"]):
-            raise BadInput(f"this model's tokens see {size} keys at most, and {kv_length} are there: fa has no windows")
-    elif function is not causal_mask_function and function is not bidirectional_mask_function and "packed_sequence_mask" not in held:
+        return _judge(held["mask_function"], kv_length, end)
+    for name, keys in (("sliding_window", kv_length), ("chunk_size", end)):
+        if name in held and keys > held[name]:
+            raise BadInput(f"this model's tokens see {held[name]} keys at most, and {keys} are there: fa has no windows")
+    known = "sliding_window" in held or "chunk_size" in held or "packed_sequence_mask" in held
+    if not known and function is not causal_mask_function and function is not bidirectional_mask_function:
         raise BadInput("this model has a mask of its own, which fa does not have: choose attn_implementation='sdpa'")
     return function is causal_mask_function
 

@@ -244,7 +244,7 @@ def main():
                     "docs/your_own_kernel.md says what of CUDA is there.\n"
                     "Further sources may follow the first; the program's arguments come after them, or after --.\n"
                     "Examples:\n  scripts/fa emulate examples/transpose.cu\n  scripts/fa emulate main.cu kernels.cu -I include")
-    parser.add_argument("--fast", action="store_true", help="neither count nor look for races: ten times as fast")
+    parser.add_argument("--fast", action="store_true", help="neither count nor look for races: up to twenty times as fast")
     parser.add_argument("--no-races", action="store_true", help="count, but look for no races")
     parser.add_argument("--keep-going", action="store_true",
                         help="go on after a race or a read of what nothing has written; each place is told once")
