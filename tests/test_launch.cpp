@@ -1,11 +1,13 @@
-// launch(): shared memory that differs from launch to launch, and several GPUs.
+// launch(): shared memory that differs from launch to launch, several GPUs, and CUDA graphs.
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/graph_order.h"
 #include "common/launch/known_kernels.h"
 #include "common/launch/launch.h"
 
@@ -104,7 +106,71 @@ TEST(Launch, ALaterOneMayNotHaveMoreThanThereIs) {
   expect_holds<1>(device_shared_bytes());
 }
 
+// ---- CUDA graphs --------------------------------------------------------------------------------
+TEST(GraphOrder, NodesBesideAMarkedOne) {
+  using Edges = std::vector<std::pair<size_t, size_t>>;
+  const auto beside = [](const std::vector<size_t>& marked, size_t count, const Edges& edges) {
+    std::vector<bool> marks(count);
+    for (const size_t node : marked) marks[node] = true;
+    return nodes_beside(marks, edges);
+  };
+  // change, start, launch, stop, check, start, launch, stop
+  const Edges chain = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}};
+  EXPECT_EQ(beside({1, 3, 5, 7}, 8, chain), 0u);
+  EXPECT_EQ(beside({}, 9, chain), 0u) << "nothing is timed";
+  const auto with = [&](std::vector<std::pair<size_t, size_t>> more) {
+    more.insert(more.begin(), chain.begin(), chain.end());
+    return beside({1, 3, 5, 7}, 9, more);
+  };
+  EXPECT_EQ(with({{1, 8}, {8, 3}}), 0u) << "a fork within an interval, joined before its end";
+  EXPECT_EQ(with({}), 1u) << "nothing waits for it, and it waits for nothing";
+  EXPECT_EQ(with({{1, 8}}), 1u) << "nothing waits for it";
+  EXPECT_EQ(with({{0, 8}, {8, 2}}), 1u) << "it begins before the interval";
+  EXPECT_EQ(with({{2, 8}, {8, 6}}), 1u) << "it ends in the next interval";
+  EXPECT_EQ(with({{3, 8}, {8, 5}}), 0u) << "between two intervals";
+  EXPECT_GT(beside({1, 2}, 4, {{0, 1}, {0, 2}, {1, 3}, {2, 3}}), 0u) << "two events";
+}
+
 #ifdef __CUDACC__
+// A launch that forks the stream and does not join it before its time has been taken.
+TEST(GraphOrder, WorkThatNoTimeWaitsForIsRefused) {
+  const auto stream = static_cast<cudaStream_t>(work_stream());
+  cudaStream_t other;
+  cudaEvent_t forked, joined;
+  ASSERT_EQ(cudaStreamCreate(&other), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&forked), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&joined), cudaSuccess);
+  Buffer here("here", 1024), there("there", 1024);
+  EventTimer timer;
+  const auto record = [&](bool in_time) {
+    LaunchGraph graph([&] {
+      timer.start();
+      here.poison();
+      cudaEventRecord(forked, stream);
+      cudaStreamWaitEvent(other, forked);
+      cudaMemsetAsync(there.data(), 0, there.size(), other);
+      cudaEventRecord(joined, other);
+      if (in_time) cudaStreamWaitEvent(stream, joined);
+      timer.stop();
+      if (!in_time) cudaStreamWaitEvent(stream, joined);
+    });
+    graph.launch();
+    synchronize();
+  };
+  record(true);
+  try {
+    record(false);
+    ADD_FAILURE() << "it was recorded";
+  } catch (const BackendError& error) {
+    EXPECT_STREQ(error.what(),
+                 "recording launches into a CUDA graph: of them 1 could run while a time is taken "
+                 "that does not wait for them");
+  }
+  cudaStreamDestroy(other);
+  cudaEventDestroy(forked);
+  cudaEventDestroy(joined);
+}
+
 TEST(Launch, WorksOnEveryGpu) {
   int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "counting GPUs");

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
 
 #include "common/harness/device.h"
 #include "common/launch/launch.h"
@@ -13,8 +16,12 @@
 namespace fa {
 namespace {
 
-constexpr size_t kBlock = 64;  // rows that change places together
-constexpr uint64_t kSigns = 0x8000'8000'8000'8000;
+// Of a CTA, and keys that it works through at a time. On the CPU more of them only cost time.
+#ifdef __CUDACC__
+constexpr int kThreads = 256;
+#else
+constexpr int kThreads = 32;
+#endif
 
 // The finaliser of splitmix64 (Steele, Lea and Flood, 2014): every bit depends on every bit.
 constexpr uint64_t mixed(uint64_t x) {
@@ -23,146 +30,344 @@ constexpr uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Signs of four elements: bit i of `four` is that of element i.
-constexpr uint64_t signs(uint64_t four) {
-  uint64_t result = 0;
-  for (int i = 0; i < 4; i++) result |= (four >> i & 1) << (16 * i + 15);
-  return result;
+// The signs that eight elements of K (the lowest byte) and the same of V (the next) get: the
+// finaliser of MurmurHash3 (Appleby, 2011), half as long. Nonce 0: none.
+constexpr uint32_t signs_of(uint64_t nonce, size_t eight) {
+  if (nonce == 0) return 0;
+  uint32_t x = uint32_t(nonce) + uint32_t(eight);
+  x = (x ^ (x >> 16)) * 0x85ebca6b;
+  x = (x ^ uint32_t(nonce >> 32) ^ (x >> 13)) * 0xc2b2ae35;
+  return x ^ (x >> 16);
+}
+// The lowest four bits as the signs of four elements.
+constexpr uint64_t four_signs(uint32_t bits) {
+  const uint64_t four = bits;
+  return (four & 1) << 15 | (four & 2) << 30 | (four & 4) << 45 | (four & 8) << 60;
+}
+constexpr Eight with_signs(const Eight& of, uint32_t bits) {
+  return {{of.words[0] ^ four_signs(bits), of.words[1] ^ four_signs(bits >> 4)}};
 }
 
-// Which of eight neighbouring columns change their sign.
-struct Columns {
-  size_t word;        // the first of two
-  uint64_t signs[2];  // not all 0
-};
-constexpr Columns columns(uint64_t random, size_t words) {
-  const uint64_t eight = 1 + random % 255;
-  return {size_t(random / 255 % (words / 2)) * 2, {signs(eight), signs(eight >> 4)}};
+// Element i of eight.
+__host__ __device__ inline float element(const Eight& of, int i, bool bf16) {
+  const auto bits = uint16_t(of.words[i / 4] >> (16 * (i % 4)));
+  return bf16 ? std::bit_cast<float>(uint32_t(bits) << 16)
+              : __half2float(std::bit_cast<__half>(bits));
 }
-constexpr void exchange(uint64_t& a, uint64_t& b) {
-  const uint64_t kept = a;
-  a = b;
-  b = kept;
-}
-constexpr void flip(uint64_t* row, const Columns& by) {
-  row[by.word] ^= by.signs[0];
-  row[by.word + 1] ^= by.signs[1];
+// The same with sign i of `signs`.
+__host__ __device__ inline float element(const Eight& of, int i, bool bf16, uint32_t signs) {
+  const auto bits = std::bit_cast<uint32_t>(element(of, i, bf16));
+  return std::bit_cast<float>(bits ^ ((signs << (31 - i)) & 0x80000000u));
 }
 
-__host__ __device__ float value(uint16_t bits, Dtype dtype) {
-  return dtype == Dtype::kBf16 ? __bfloat162float(std::bit_cast<__nv_bfloat16>(bits))
-                               : __half2float(std::bit_cast<__half>(bits));
-}
-
-// ---- what is done for each row ------------------------------------------------------------------
+// ---- what is done for each eight elements -------------------------------------------------------
 struct Change {
-  ChangingTensors t;
+  Originals originals;
   uint64_t nonce;
+  Eight *q, *k, *v;
 
   constexpr void operator()(size_t i) const {
-    const Columns of_scores = columns(mixed(nonce + 1), t.words);
-    const Columns of_v = columns(mixed(nonce + 2), t.words);
-    if (i == 0) flip(t.state, of_v);
-    if (i < t.kv_rows) {
-      flip(t.k + i * t.words, of_scores);
-      flip(t.v + i * t.words, of_v);
-    }
-    if (i < t.heads * t.q_rows) change_query(i / t.q_rows, i % t.q_rows, of_scores);
-  }
-  // Row i of a block that moves takes row i of the other block with it.
-  constexpr void change_query(size_t head, size_t row, const Columns& of_scores) const {
-    uint64_t* const q = t.q + (head * t.q_rows + row) * t.words;
-    if (t.moving > 1 && row / kBlock < t.moving) {
-      const uint64_t random = mixed(nonce + 3 + head);
-      const size_t one = size_t(random % t.moving), mine = row / kBlock;
-      const size_t other = (one + 1 + size_t(random / t.moving % (t.moving - 1))) % t.moving;
-      if (mine == other) return;  // done with the row of `one`
-      if (mine == one) {
-        uint64_t* const partner = t.q + (head * t.q_rows + other * kBlock + row % kBlock) * t.words;
-        for (size_t word = 0; word < t.words; word++) exchange(q[word], partner[word]);
-        flip(partner, of_scores);
-        uint64_t* const places = t.state + t.words + head * t.moving;
-        if (row % kBlock == 0) exchange(places[one], places[other]);
-      }
-    }
-    flip(q, of_scores);
+    if (nonce == 0 && i < originals.q_count) q[i] = originals.q[i];
+    if (i >= originals.kv_count) return;
+    const uint32_t signs = signs_of(nonce, i);
+    k[i] = with_signs(originals.k[i], originals.k_changes ? signs : 0);
+    v[i] = with_signs(originals.v[i], signs >> 8);
   }
 };
 
-struct Begin {
-  ChangingTensors t;
-  constexpr void operator()(size_t i) const {
-    if (i < t.words) t.state[i] = 0;
-    if (i < t.heads * t.moving) t.state[t.words + i] = i % t.moving;
-  }
-};
-
-struct Rows {
-  ChangingTensors t;
+// Where rows of an output are. [heads of all blocks, rows]
+struct OutputPlace {
+  size_t eights, rows, heads;  // of a row; of a head; of a block
   OutputRows output;
-  KnownOutput known;
-  unsigned long long* differing;
+  constexpr const Eight* row(size_t i) const {
+    const size_t head = i / rows;
+    const size_t at = output.strides.at(head / heads, head % heads, i % rows);
+    return static_cast<const Eight*>(output.data) + at / 8;
+  }
+};
+OutputPlace output_place(const Problem& problem, const OutputRows& output) {
+  return {size_t(problem.head_dim) / 8, problem.q_rows(), size_t(problem.heads), output};
+}
 
-  // The word as the first inputs would have given it. A zero has no sign.
-  constexpr uint64_t word(size_t row, size_t index) const {
-    const size_t head = row / t.q_rows;
-    const size_t at = output.strides.at(head / t.block_heads, head % t.block_heads, row % t.q_rows);
-    const uint64_t now = static_cast<const uint64_t*>(output.data)[at / 4 + index] ^ t.state[index];
-    const uint64_t not_zero = (now & ~kSigns) + ~kSigns;  // the sign bits of what is not zero
-    return now & (~kSigns | not_zero);
-  }
-  // The row of the known output that must be in this row now.
-  constexpr size_t first_row(size_t row) const {
-    const size_t head = row / t.q_rows, of_head = row % t.q_rows;
-    if (of_head / kBlock >= t.moving) return row;
-    const uint64_t block = t.state[t.words + head * t.moving + of_head / kBlock];
-    return head * t.q_rows + size_t(block) * kBlock + of_head % kBlock;
-  }
-  // A word's part of its row's sum: its product with an odd random number. The last word's has that
-  // of log-sum-exp, too.
-  __host__ __device__ uint64_t part(size_t row, size_t index) const {
-    uint64_t sum = word(row, index) * (mixed(known.key + index) | 1);
-    if (output.lse && index + 1 == t.words) {
-      sum += std::bit_cast<uint32_t>(output.lse[row]) * (mixed(known.key + t.words) | 1);
+struct Gather {
+  OutputPlace from;
+  Eight* to;
+  constexpr void operator()(size_t i) const { to[i] = from.row(i / from.eights)[i % from.eights]; }
+};
+
+__host__ __device__ inline void count_one(unsigned long long* counter) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(counter, 1ull);
+#else
+  ++*counter;
+#endif
+}
+
+// An element is finite unless all bits of its exponent are 1.
+struct FindNotANumber {
+  OutputPlace place;
+  uint64_t exponents;  // of four elements
+  unsigned long long* found;
+  __host__ __device__ void operator()(size_t i) const {
+    const Eight here = place.row(i / place.eights)[i % place.eights];
+    const uint64_t lowest = exponents & (0 - exponents) & 0xffff;  // bit of an exponent
+    bool finite = true;
+    for (const uint64_t word : here.words) {
+      // Adding the lowest bit to an exponent of ones carries into the sign, which was made 0.
+      const uint64_t sums = (word & exponents) + lowest * 0x0001'0001'0001'0001;
+      if (sums & 0x8000'8000'8000'8000) finite = false;
     }
-    return sum;
-  }
-  constexpr void keep(size_t row, uint64_t sum) const {
-    const size_t to = first_row(row);
-    known.sums[to] = sum;
-    if (output.lse) known.lse[to] = output.lse[row];
-    for (size_t i = 0; i < t.words; i++) known.rows[to * t.words + i] = word(row, i);
-  }
-  __host__ __device__ bool differs(size_t row) const {
-    const uint64_t* const before = known.rows + first_row(row) * t.words;
-    float largest = 0, most = 0;
-    bool numbers = true;
-    if (output.lse) {
-      const float was = known.lse[first_row(row)], is = output.lse[row];
-      if (!(was == is || fabsf(was - is) <= 1.0f / 64)) return true;
-    }
-    for (size_t i = 0; i < t.words * 4; i++) {
-      const auto element = [&](uint64_t four) {
-        return value(uint16_t(four >> (i % 4 * 16)), known.dtype);
-      };
-      const float was = element(before[i / 4]), is = element(word(row, i / 4));
-      const float off = was < is ? is - was : was - is, size = was < 0 ? -was : was;
-      if (!(off >= 0)) numbers = false;
-      if (off > most) most = off;
-      if (size > largest) largest = size;
-    }
-    return !numbers || most > largest / 64;
+    const bool first = i % place.eights == 0 && place.output.lse;
+    if (first && std::isnan(place.output.lse[i / place.eights])) finite = false;
+    if (!finite) count_one(found);
   }
 };
 
-// ---- for all rows -------------------------------------------------------------------------------
+// ---- a row computed again -----------------------------------------------------------------------
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__)
+constexpr bool kOnDevice = true;
+#else
+constexpr bool kOnDevice = false;
+#endif
+
+// The threads of a CTA. On the CPU each phase is a loop over them, which comes to the same, because
+// what one thread writes, others read in a later phase.
+template <typename Mine>
+struct Threads {
+  Mine mine[kOnDevice ? 1 : kThreads];
+
+  template <typename Phase>
+  __host__ __device__ void each(const Phase& phase) {
+#if defined(__CUDACC__) && defined(__CUDA_ARCH__)
+    phase(int(threadIdx.x), mine[0]);
+    __syncthreads();
+#else
+    for (int t = 0; t < kThreads; t++) phase(t, mine[t]);
+#endif
+  }
+  // Afterwards values[0] is all of them together.
+  template <typename Value, typename Join>
+  __host__ __device__ void join(Value* values, const Join& joined) {
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      each([&](int t, Mine&) {
+        if (t < half) values[t] = joined(values[t], values[t + half]);
+      });
+    }
+  }
+};
+
+struct Rounding {
+  bool bf16;
+  float unit, smallest_subnormal;  // 2^-8 of bf16, 2^-11 of fp16
+};
+
+// What a part of a row's keys gives, in this order: the highest score, the sum of p = e^(score -
+// highest), the largest scale * sum |q k| of a key; then of each column the sums of p v, of p |v|,
+// and of min(p, t) |v|, t half the smallest subnormal: what kernels may lose of small p.
+constexpr int part_size(int head_dim) { return 3 + 3 * head_dim; }
+
+struct RowSums {
+  Originals originals;
+  uint64_t nonce;
+  Rounding rounding;
+  float scale;
+  int head_dim, page_size, kv_heads;
+  const int* block_table;
+  const CheckedRow* rows;
+  float* parts;  // [rows, kKeyParts, part_size(head_dim)]
+
+  struct Mine {
+    float highest, weights, products, out[8], of_abs[8], lost[8];
+  };
+  // Threads that have the same columns take turns with the keys: kThreads / (head_dim / 8) groups.
+  struct Shared {
+    float q[128], scores[kThreads], largest[kThreads], weights[kThreads];
+    float sums[3][8 * kThreads];  // [groups, head_dim]
+  };
+
+  // The row of K and V that a key is in.
+  __host__ __device__ size_t key_row(const CheckedRow& of, int key) const {
+    if (!block_table) return of.kv_row + size_t(key);
+    const int page = block_table[of.table_from + key / page_size];
+    return (size_t(page) * size_t(kv_heads) + of.kv_row) * size_t(page_size) +
+           size_t(key % page_size);
+  }
+  __host__ __device__ void operator()(Shared& shared, int cta) const {
+    const auto larger = [](float a, float b) { return fmaxf(a, b); };
+    const CheckedRow row = rows[cta / kKeyParts];
+    const int of_part = (row.keys + kKeyParts - 1) / kKeyParts;
+    const int begin = cta % kKeyParts * of_part, end = min(row.keys, begin + of_part);
+    const int eights = head_dim / 8, groups = kThreads / eights, keys_of_group = kThreads / groups;
+    const auto none = -std::numeric_limits<float>::infinity();
+    Threads<Mine> threads;
+    threads.each([&](int t, Mine& mine) {
+      mine = {};
+      mine.highest = none;
+      if (t >= eights) return;
+      const Eight of_q = originals.q[row.row * size_t(eights) + size_t(t)];
+      for (int i = 0; i < 8; i++) shared.q[8 * t + i] = element(of_q, i, rounding.bf16);
+    });
+    for (int first = begin; first < end; first += kThreads) {
+      threads.each([&](int t, Mine& mine) {  // a thread a key
+        float score = none;
+        if (first + t < end) {
+          const size_t at = key_row(row, first + t) * size_t(eights);
+          float sum = 0, products = 0;
+          for (int j = 0; j < eights; j++) {
+            const Eight of_k = originals.k[at + size_t(j)];
+            const uint32_t signs = originals.k_changes ? signs_of(nonce, at + size_t(j)) : 0;
+            for (int i = 0; i < 8; i++) {
+              const float product =
+                  shared.q[8 * j + i] * element(of_k, i, rounding.bf16, signs & 0xff);
+              sum += product;
+              products += fabsf(product);
+            }
+          }
+          score = sum * scale;
+          mine.products = fmaxf(mine.products, products * scale);
+        }
+        shared.scores[t] = shared.largest[t] = score;
+      });
+      threads.join(shared.largest, larger);
+      threads.each([&](int t, Mine& mine) {  // a thread eight columns
+        const float highest = fmaxf(mine.highest, shared.largest[0]);
+        const float rescale = expf(mine.highest - highest);
+        mine.highest = highest;
+        mine.weights *= rescale;
+        for (int i = 0; i < 8; i++) {
+          mine.out[i] *= rescale;
+          mine.of_abs[i] *= rescale;
+        }
+        const int begin_of_group = t / eights * keys_of_group;
+        for (int key = begin_of_group; key < begin_of_group + keys_of_group; key++) {
+          if (first + key >= end) break;
+          const float p = expf(shared.scores[key] - highest);
+          const float lost = fminf(p, rounding.smallest_subnormal / 2);
+          mine.weights += p;
+          const size_t at = key_row(row, first + key) * size_t(eights) + size_t(t % eights);
+          const Eight of_v = originals.v[at];
+          const uint32_t signs = signs_of(nonce, at) >> 8;
+          for (int i = 0; i < 8; i++) {
+            const float v = element(of_v, i, rounding.bf16, signs & 0xff);
+            mine.out[i] += p * v;
+            mine.of_abs[i] += p * fabsf(v);
+            mine.lost[i] += lost * fabsf(v);
+          }
+        }
+      });
+    }
+    threads.each([&](int t, Mine& mine) {
+      for (int i = 0; i < 8; i++) {
+        shared.sums[0][8 * t + i] = mine.out[i];
+        shared.sums[1][8 * t + i] = mine.of_abs[i];
+        shared.sums[2][8 * t + i] = mine.lost[i];
+      }
+      shared.largest[t] = mine.products;
+      shared.weights[t] = t % eights == 0 ? mine.weights : 0;
+    });
+    threads.join(shared.largest, larger);
+    threads.join(shared.weights, [](float a, float b) { return a + b; });
+    float* const part = parts + size_t(cta) * size_t(part_size(head_dim));
+    threads.each([&](int t, Mine& mine) {
+      if (t == 0) {
+        part[0] = mine.highest;
+        part[1] = shared.weights[0];
+        part[2] = shared.largest[0];
+      }
+      for (int at = t; at < 3 * head_dim; at += kThreads) {
+        float sum = 0;
+        for (int i = 0; i < groups; i++)
+          sum += shared.sums[at / head_dim][i * head_dim + at % head_dim];
+        part[3 + at] = sum;
+      }
+    });
+  }
+};
+
+// Compares a row with the sums of all parts of its keys. The bounds are those of
+// oracle.h, and of log-sum-exp twice those, because this one is of fp32, too.
+struct JudgeRow {
+  OutputPlace place;
+  Rounding rounding;
+  int head_dim;
+  const CheckedRow* rows;
+  const float* parts;
+  unsigned long long* wrong;
+
+  struct Mine {};
+  struct Squares {
+    double of_error, of_value, of_inexact;
+    int wrong;  // columns
+  };
+  struct Shared {
+    Squares squares[kThreads];
+  };
+
+  __host__ __device__ void operator()(Shared& shared, int cta) const {
+    const CheckedRow row = rows[cta];
+    const int size = part_size(head_dim);
+    const float* const part = parts + size_t(cta) * kKeyParts * size_t(size);
+    float highest = part[0], products = 0, weights = 0;
+    for (int i = 1; i < kKeyParts; i++) highest = fmaxf(highest, part[i * size]);
+    // The sum over all parts of what is at `from`, by their weights.
+    const auto sum = [&](int from, bool weighted) {
+      float result = 0;
+      for (int i = 0; i < kKeyParts; i++) {
+        if (part[i * size + 1] == 0) continue;  // no keys
+        const float weight = weighted ? expf(part[i * size] - highest) : 1;
+        result += weight * part[i * size + from];
+      }
+      return result;
+    };
+    for (int i = 0; i < kKeyParts; i++) products = fmaxf(products, part[i * size + 2]);
+    weights = row.keys > 0 ? sum(1, true) : 1;
+    const float error_of_sums =
+        2 * ((4 + sqrtf(float(head_dim))) * 0x1p-24f * products + float(row.keys) * 0x1p-24f / 8);
+    Threads<Mine> threads;
+    threads.each([&](int t, Mine&) {
+      Squares all = {};
+      for (int column = t; column < head_dim; column += kThreads) {
+        const float value = sum(3 + column, true) / weights;
+        const float of_abs = sum(3 + head_dim + column, true) / weights;
+        const float lost = sum(3 + 2 * head_dim + column, false) / weights;
+        const float inexact = error_of_sums * of_abs + lost + rounding.smallest_subnormal / 2;
+        const float unit = rounding.unit;
+        const float allowed =
+            row.keys > 0 ? unit * fabsf(value) + 2 * unit * of_abs + inexact : 0.0f;
+        const float actual = element(place.row(row.row)[column / 8], column % 8, rounding.bf16);
+        const double error = double(actual) - double(value);
+        all.of_error += error * error;
+        all.of_value += double(value) * double(value);
+        all.of_inexact += double(inexact) * double(inexact);
+        if (!(fabs(error) <= double(allowed))) all.wrong++;
+      }
+      shared.squares[t] = all;
+    });
+    threads.join(shared.squares, [](const Squares& a, const Squares& b) -> Squares {
+      return {a.of_error + b.of_error, a.of_value + b.of_value, a.of_inexact + b.of_inexact,
+              a.wrong + b.wrong};
+    });
+    threads.each([&](int t, Mine&) {
+      if (t > 0) return;
+      const Squares& all = shared.squares[0];
+      const double unit = double(rounding.unit);
+      bool right = all.wrong == 0 &&
+                   sqrt(all.of_error) <= 1.5 * unit * sqrt(all.of_value) + sqrt(all.of_inexact);
+      if (place.output.lse) {
+        const float lse = row.keys > 0 ? highest + logf(weights) : highest;
+        const float actual = place.output.lse[row.row];
+        const float allowed = 2 * (error_of_sums + 0x1p-21f + 0x1p-22f * fabsf(lse));
+        if (actual != lse && !(fabsf(actual - lse) <= allowed)) right = false;
+      }
+      if (!right) count_one(wrong);
+    });
+  }
+};
+
+// ---- for all of them ----------------------------------------------------------------------------
 #ifdef __CUDACC__
 // The profiler leaves out kernels whose names begin with harness_ (scripts/fa profile).
-constexpr unsigned kThreads = 256;
-
 cudaStream_t stream() { return static_cast<cudaStream_t>(work_stream()); }
-
-unsigned grid_of(size_t threads) { return unsigned((threads + kThreads - 1) / kThreads); }
 
 template <typename Body>
 __global__ void harness_each(Body body, size_t count) {
@@ -171,75 +376,83 @@ __global__ void harness_each(Body body, size_t count) {
 }
 template <typename Body>
 void for_each(size_t count, const Body& body) {
-  harness_each<<<grid_of(count), kThreads, 0, stream()>>>(body, count);
+  const auto ctas = unsigned((count + kThreads - 1) / kThreads);
+  harness_each<<<ctas, kThreads, 0, stream()>>>(body, count);
   check_cuda(cudaGetLastError(), "changing the inputs");
 }
 
-// A thread a word; a row's 16 or 32 words are in one warp.
-template <bool kKeep>
-__global__ void harness_rows(Rows rows) {
-  const size_t thread = size_t(blockIdx.x) * kThreads + threadIdx.x, words = rows.t.words;
-  const size_t row = thread / words;
-  const bool there = row < rows.t.heads * rows.t.q_rows;
-  uint64_t sum = there ? rows.part(row, thread % words) : 0;
-  for (int half = int(words) / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
-  if (!there || thread % words != 0) return;
-  if (kKeep) {
-    rows.keep(row, sum);
-  } else if (sum != rows.known.sums[rows.first_row(row)] && rows.differs(row)) {
-    atomicAdd(rows.differing, 1ull);
-  }
+template <typename Body>
+__global__ void harness_ctas(Body body) {
+  __shared__ typename Body::Shared shared;
+  body(shared, int(blockIdx.x));
 }
-template <bool kKeep>
-void for_rows(const Rows& rows) {
-  const size_t words = rows.t.heads * rows.t.q_rows * rows.t.words;
-  harness_rows<kKeep><<<grid_of(words), kThreads, 0, stream()>>>(rows);
-  check_cuda(cudaGetLastError(), "comparing outputs");
+template <typename Body>
+void for_ctas(int count, const Body& body) {
+  harness_ctas<<<unsigned(count), kThreads, 0, stream()>>>(body);
+  check_cuda(cudaGetLastError(), "checking an output");
 }
 #else
 template <typename Body>
 void for_each(size_t count, const Body& body) {
   for (size_t i = 0; i < count; i++) body(i);
 }
-template <bool kKeep>
-void for_rows(const Rows& rows) {
-  for (size_t row = 0; row < rows.t.heads * rows.t.q_rows; row++) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < rows.t.words; i++) sum += rows.part(row, i);
-    if (kKeep) {
-      rows.keep(row, sum);
-    } else if (sum != rows.known.sums[rows.first_row(row)] && rows.differs(row)) {
-      ++*rows.differing;
-    }
-  }
+template <typename Body>
+void for_ctas(int count, const Body& body) {
+  static typename Body::Shared shared;
+  for (int cta = 0; cta < count; cta++) body(shared, cta);
 }
 #endif
 
 }  // namespace
 
-ChangingTensors::ChangingTensors(const Problem& problem)
-    : words(size_t(problem.head_dim) / 4),
-      heads(size_t(problem.blocks()) * size_t(problem.heads)),
-      block_heads(size_t(problem.heads)),
-      q_rows(problem.q_rows()),
-      kv_rows(problem.kv_tensor_bytes() / 2 / size_t(problem.head_dim)),
-      moving(problem.mask == Mask::kNone && problem.packed.empty() ? q_rows / kBlock : 0) {}
-
-void begin_changes(const ChangingTensors& tensors) {
-  for_each(tensors.state_words(), Begin{tensors});
+void change_inputs(const Originals& originals, uint64_t nonce, Eight* q, Eight* k, Eight* v) {
+  for_each(std::max(originals.q_count, originals.kv_count), Change{originals, nonce, q, k, v});
 }
 
-void change_inputs(const ChangingTensors& t, uint64_t nonce) {
-  for_each(std::max(t.kv_rows, t.heads * t.q_rows), Change{t, mixed(nonce)});
+std::vector<CheckedRow> rows_to_check(const Problem& problem, const std::vector<HeadRows>& heads,
+                                      uint64_t nonce, int count) {
+  std::vector<CheckedRow> result;
+  for (int i = 0; i < count && problem.row_count() > 0; i++) {
+    const size_t row = mixed(mixed(nonce) + uint64_t(i)) % problem.row_count();
+    const auto before = [&](const HeadRows& each) {
+      return each.q_row + size_t(each.lengths.q_len) <= row;
+    };
+    const HeadRows& of = *std::partition_point(heads.begin(), heads.end(), before);
+    const int keys = of.lengths.visible_keys(problem.mask, int(row - of.q_row));
+    CheckedRow checked{row, of.kv_row, keys, 0};
+    if (problem.page_size > 0) {
+      checked.kv_row = size_t(of.head) / (size_t(problem.heads) / size_t(problem.key_heads()));
+      checked.table_from = of.sequence * problem.table_pages();
+    }
+    result.push_back(checked);
+  }
+  return result;
 }
 
-void keep_output(const ChangingTensors& t, const OutputRows& output, const KnownOutput& kept) {
-  for_rows<true>({t, output, kept, nullptr});
+size_t part_floats(int rows, int head_dim) {
+  return size_t(rows) * kKeyParts * size_t(part_size(head_dim));
 }
 
-void compare_output(const ChangingTensors& t, const OutputRows& output, const KnownOutput& known,
-                    unsigned long long* differing) {
-  for_rows<false>({t, output, known, differing});
+void check_output(const OutputCheck& check, uint64_t nonce, const OutputRows& output,
+                  Found* found) {
+  const Problem& problem = check.problem;
+  const bool bf16 = problem.dtype == Dtype::kBf16;
+  const Rounding rounding{bf16, bf16 ? 0x1p-8f : 0x1p-11f, bf16 ? 0x1p-133f : 0x1p-24f};
+  const OutputPlace place = output_place(problem, output);
+  for_each(problem.row_count() * place.eights,
+           FindNotANumber{place, bf16 ? 0x7f80'7f80'7f80'7f80u : 0x7c00'7c00'7c00'7c00u,
+                          &found->not_a_number});
+  for_ctas(
+      check.row_count * kKeyParts,
+      RowSums{check.originals, nonce, rounding, problem.scale(), problem.head_dim,
+              problem.page_size, problem.key_heads(), check.block_table, check.rows, check.parts});
+  for_ctas(check.row_count, JudgeRow{place, rounding, problem.head_dim, check.rows, check.parts,
+                                     &found->wrong_rows});
+}
+
+void gather_output(const Problem& problem, const OutputRows& output, Eight* to) {
+  const OutputPlace place = output_place(problem, output);
+  for_each(problem.row_count() * place.eights, Gather{place, to});
 }
 
 }  // namespace fa

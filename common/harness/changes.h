@@ -1,58 +1,78 @@
 // What changes between two timed launches, and how every launch's output is checked, on the GPU,
 // between the timed intervals: so that no launch can hand over what an earlier one computed.
 //
-// A nonce, which no kernel can foresee, changes all three inputs. The output that they then give is
-// known, because it is the first one with signs and rows changed:
-//   - Some of eight neighbouring columns of V change their sign, and so do these columns of O.
-//   - Some of eight columns of Q and of K change their sign together: no score changes.
-//   - In each head two blocks of 64 rows of Q change places, and so do these rows of O. Not with a
-//     mask or packed sequences, where the place of a row decides which keys it sees.
-// Signs do not change a rounding, so O is the same to the bit. Rows that have other neighbours in
-// their tile may be rounded otherwise where neighbours decide something together (a reference for
-// several rows, chapter 16); then the values count.
+// A nonce, which no kernel can foresee, gives half of all elements of K and of V the other sign,
+// each by itself. So every score is another one, every row of O too, and nothing of what an earlier
+// launch knew helps: attention has to be computed. Sizes stay, and so does the time of a kernel.
+// K of other inputs than normal stays as it is, because signs would take away what is hard about
+// it: a kernel that kept all its weights, N^2 of them, would only have to multiply them by V.
+//
+// What O must be is known of some rows, which the nonce picks, too. They are computed in fp32, from
+// copies of the inputs that no kernel has an address of, and compared as oracle.h compares. All
+// other rows must be there: O was NaN.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "common/harness/inputs.h"
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"  // IWYU pragma: export
 
 namespace fa {
 
-// The tensors of one set of buffers, in words of four elements; rows are contiguous.
-struct ChangingTensors {
-  size_t words;                       // of a row: head_dim / 4
-  size_t heads, block_heads, q_rows;  // of Q and O: all heads, those of a block, rows of a head
-  size_t kv_rows;                     // of K and V: all
-  size_t moving;                      // blocks of 64 rows of a head of Q that may change places
-  uint64_t *q = nullptr, *k = nullptr, *v = nullptr;
-  uint64_t* state = nullptr;  // on the device, state_words() words
-  explicit ChangingTensors(const Problem& problem);
+inline constexpr int kRowsChecked = 32;  // of each launch
+inline constexpr int kKeyParts = 8;      // in which the keys of a row are worked through, for speed
 
-  // Which signs of a row of O are not the first inputs', a word per word of the row; then of each
-  // block of rows, head by head, which block of the first inputs is there now.
-  size_t state_words() const { return words + heads * moving; }
+// Eight neighbouring elements of a row, in 16 bytes.
+struct alignas(16) Eight {
+  uint64_t words[2];
 };
 
-// The state of inputs that have not changed.
-void begin_changes(const ChangingTensors& tensors);
-// Changes Q, K, V and the state. Asynchronous on a GPU, on the work stream, as are the next two.
-void change_inputs(const ChangingTensors& tensors, uint64_t nonce);
-
-// An output as it would be without the changes, and a sum of each row that tells rows apart.
-struct KnownOutput {
-  Dtype dtype;
-  uint64_t key = 0;          // of the sums: not known to kernels
-  uint64_t* rows = nullptr;  // [heads, q_rows, words]
-  uint64_t* sums = nullptr;  // [heads, q_rows]
-  float* lse = nullptr;      // [heads, q_rows], of kernels that give it
+// Q, K and V as they were made, on the device, contiguous; K and V in pages as kernels find them.
+struct Originals {
+  const Eight *q = nullptr, *k = nullptr, *v = nullptr;
+  size_t q_count = 0, kv_count = 0;
+  bool k_changes = true;
 };
-void keep_output(const ChangingTensors& tensors, const OutputRows& output, const KnownOutput& kept);
-// Adds to *differing the number of rows that are not the known ones: whose sum is another, and of
-// which an element differs by more than 1/64 of the row's largest one, or log-sum-exp by more than
-// 1/64, or one of them is NaN.
-void compare_output(const ChangingTensors& tensors, const OutputRows& output,
-                    const KnownOutput& known, unsigned long long* differing);
+
+// Writes K and V with the nonce's signs; with nonce 0, Q, K and V as they were made. Asynchronous
+// on a GPU, on the work stream, as is check_output.
+void change_inputs(const Originals& originals, uint64_t nonce, Eight* q, Eight* k, Eight* v);
+
+// A row of O that is computed again.
+struct CheckedRow {
+  size_t row;      // of Q and O, as they lie contiguous
+  size_t kv_row;   // its first key: a row of K and V; in pages the head, of all heads of a page
+  int keys;        // that it sees
+  int table_from;  // with pages: where its sequence begins in the block table
+};
+// `count` rows of all heads of all sequences, which the nonce picks. `heads` is head_rows(problem).
+std::vector<CheckedRow> rows_to_check(const Problem& problem, const std::vector<HeadRows>& heads,
+                                      uint64_t nonce, int count = kRowsChecked);
+
+// What is found in the output of one launch.
+struct Found {
+  unsigned long long wrong_rows;    // of those that were computed again
+  unsigned long long not_a_number;  // places of eight elements in which O is not finite, and rows
+                                    // whose log-sum-exp is NaN
+};
+
+struct OutputCheck {
+  Originals originals;
+  Problem problem;                   // not read on the device
+  const int* block_table = nullptr;  // of pages
+  const CheckedRow* rows = nullptr;  // [row_count]
+  int row_count = kRowsChecked;
+  float* parts = nullptr;  // workspace, part_floats(row_count, head_dim)
+};
+size_t part_floats(int rows, int head_dim);
+
+// Adds to *found. All pointers are the device's.
+void check_output(const OutputCheck& check, uint64_t nonce, const OutputRows& output, Found* found);
+
+// Copies an output that lies with strides into [heads of all blocks, rows, head_dim] in `to`.
+void gather_output(const Problem& problem, const OutputRows& output, Eight* to);
 
 }  // namespace fa

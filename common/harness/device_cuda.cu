@@ -2,10 +2,14 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/graph_order.h"
 #include "common/launch/known_kernels.h"
 #include "common/launch/launch.h"
 #include "common/launch/problem.h"
@@ -229,6 +233,37 @@ struct LaunchGraph::State {
   ~State() { cudaGraphExecDestroy(graph); }
 };
 
+namespace {
+// How many nodes of a graph could run at the same time as an event of it is recorded.
+size_t beside_events(cudaGraph_t graph) {
+  constexpr char kWhat[] = "reading a CUDA graph";
+  size_t node_count = 0, edge_count = 0;
+  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) {
+#if CUDART_VERSION >= 13000
+    return cudaGraphGetEdges(graph, from, to, nullptr, &edge_count);
+#else
+    return cudaGraphGetEdges(graph, from, to, &edge_count);
+#endif
+  };
+  check_cuda(cudaGraphGetNodes(graph, nullptr, &node_count), kWhat);
+  check_cuda(edges_of(nullptr, nullptr), kWhat);
+  std::vector<cudaGraphNode_t> nodes(node_count), from(edge_count), to(edge_count);
+  check_cuda(cudaGraphGetNodes(graph, nodes.data(), &node_count), kWhat);
+  check_cuda(edges_of(from.data(), to.data()), kWhat);
+  std::map<cudaGraphNode_t, size_t> number;
+  std::vector<bool> is_event;
+  for (const cudaGraphNode_t node : nodes) {
+    number.emplace(node, number.size());
+    cudaGraphNodeType type;
+    check_cuda(cudaGraphNodeGetType(node, &type), kWhat);
+    is_event.push_back(type == cudaGraphNodeTypeEventRecord);
+  }
+  std::vector<std::pair<size_t, size_t>> edges;
+  for (size_t i = 0; i < edge_count; i++) edges.emplace_back(number[from[i]], number[to[i]]);
+  return nodes_beside(is_event, edges);
+}
+}  // namespace
+
 LaunchGraph::LaunchGraph(const std::function<void()>& body) : state_(std::make_shared<State>()) {
   constexpr char kWhat[] = "recording launches into a CUDA graph";
   // Relaxed: libraries may allocate memory meanwhile.
@@ -244,6 +279,12 @@ LaunchGraph::LaunchGraph(const std::function<void()>& body) : state_(std::make_s
     throw;
   }
   check_cuda(end(), kWhat);
+  const size_t beside = beside_events(recorded);
+  if (beside > 0) {
+    cudaGraphDestroy(recorded);
+    throw BackendError(std::string(kWhat) + ": of them " + std::to_string(beside) +
+                       " could run while a time is taken that does not wait for them");
+  }
   const cudaError_t made = cudaGraphInstantiate(&state_->graph, recorded, 0);
   cudaGraphDestroy(recorded);
   check_cuda(made, kWhat);

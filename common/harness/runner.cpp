@@ -63,16 +63,16 @@ void judge(Record& record, const Body& body) {
   } catch (const BackendError& error) {
     failed(Status::kError, error);
   } catch (const WrongLaunch& error) {
-    // The comparison stays: that of the launch before, which was right.
+    // The comparison stays: that of the launch that was verified.
     record.status = Status::kWrong;
     record.reason = error.what();
   }
 }
 
-// A number that no kernel can foresee.
+// A number that no kernel can foresee, not 0.
 uint64_t unforeseen() {
   std::random_device source;
-  return uint64_t(source()) << 32 | source();
+  return uint64_t(source()) << 32 | source() | 1;
 }
 
 }  // namespace
@@ -116,26 +116,32 @@ Times merge(const std::vector<Times>& rounds) {
 
 Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& protocol,
                int reference_rows_per_head)
-    : problem_(problem), protocol_(protocol) {
+    : problem_(problem),
+      protocol_(protocol),
+      heads_(head_rows(problem)),
+      original_q_("Q", problem.tensor_bytes()),
+      original_k_("K", problem.kv_tensor_bytes()),
+      original_v_("V", problem.kv_tensor_bytes()) {
   const size_t bytes = problem.tensor_bytes(), kv_bytes = problem.kv_tensor_bytes();
   Pool pool;
   if (problem.page_size > 0) {
     pool = make_pool(problem, inputs, protocol.seed);
     block_table_.emplace("block_table", pool.block_table.size() * sizeof(int))
         .upload(pool.block_table.data());
+    original_table_.emplace("block_table", block_table_->size()).upload(pool.block_table.data());
     kv_lens_.emplace("kv_lens", problem.kv_lens.size() * sizeof(int))
         .upload(problem.kv_lens.data());
   }
+  const auto upload = [&](Buffer& q, Buffer& k, Buffer& v) {
+    q.upload(inputs.q.data());
+    k.upload(block_table_ ? pool.k.data() : inputs.k.data());
+    v.upload(block_table_ ? pool.v.data() : inputs.v.data());
+  };
+  upload(original_q_, original_k_, original_v_);
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
-    const size_t state_bytes = ChangingTensors(problem).state_words() * sizeof(uint64_t);
     sets_.push_back({Buffer("Q", bytes), Buffer("K", kv_bytes), Buffer("V", kv_bytes),
-                     Buffer("O", bytes), Buffer("lse", problem.row_count() * sizeof(float)),
-                     Buffer("changes", state_bytes)});
-    sets_.back().q.upload(inputs.q.data());
-    sets_.back().k.upload(block_table_ ? pool.k.data() : inputs.k.data());
-    sets_.back().v.upload(block_table_ ? pool.v.data() : inputs.v.data());
-    begin_changes(changing(i));
-    if (i > 0) change_inputs(changing(i), uint64_t(i));  // no set's output is right for another one
+                     Buffer("O", bytes), Buffer("lse", problem.row_count() * sizeof(float))});
+    upload(sets_.back().q, sets_.back().k, sets_.back().v);
   }
   if (!problem.packed.empty()) {
     std::vector<int> q(1, 0), kv(1, 0);
@@ -183,14 +189,20 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
   return result;
 }
 
-ChangingTensors Runner::changing(int set) const {
+Originals Runner::originals() const {
+  const auto eights = [](const Buffer& of) { return static_cast<const Eight*>(of.data()); };
+  return {eights(original_q_),
+          eights(original_k_),
+          eights(original_v_),
+          original_q_.size() / sizeof(Eight),
+          original_k_.size() / sizeof(Eight),
+          protocol_.inputs == "normal"};
+}
+
+void Runner::change(int set, uint64_t nonce) {
   const Set& chosen = sets_[size_t(set)];
-  ChangingTensors result(problem_);
-  result.q = static_cast<uint64_t*>(chosen.q.data());
-  result.k = static_cast<uint64_t*>(chosen.k.data());
-  result.v = static_cast<uint64_t*>(chosen.v.data());
-  result.state = static_cast<uint64_t*>(chosen.state.data());
-  return result;
+  const auto eights = [](const Buffer& of) { return static_cast<Eight*>(of.data()); };
+  change_inputs(originals(), nonce, eights(chosen.q), eights(chosen.k), eights(chosen.v));
 }
 
 OutputRows Runner::output_rows(const Kernel& kernel, int set) {
@@ -199,31 +211,23 @@ OutputRows Runner::output_rows(const Kernel& kernel, int set) {
   return {sets_[size_t(set)].o.data(), problem_.strides(), static_cast<const float*>(lse)};
 }
 
-KnownOutput Runner::known_output() {
-  if (!known_rows_) {
-    known_rows_.emplace("the known output", problem_.tensor_bytes());
-    known_sums_.emplace("the known output's sums", problem_.row_count() * sizeof(uint64_t));
-    known_lse_.emplace("the known log-sum-exp", problem_.row_count() * sizeof(float));
-  }
-  static const uint64_t key = unforeseen();
-  return {problem_.dtype, key, static_cast<uint64_t*>(known_rows_->data()),
-          static_cast<uint64_t*>(known_sums_->data()), static_cast<float*>(known_lse_->data())};
-}
-
 void Runner::check(const Kernel& kernel, int set, Record& record) {
   if (record.ceiling) {
     record.comparison = record.ceiling->verify(problem_);
     return;
   }
   record.output.resize(problem_.element_count());
-  std::vector<float> lse(kernel.takes.lse ? problem_.row_count() : 0);
-  // The emulator sees here what was written beside them.
-  if (!kernel.output) sets_[size_t(set)].o.download(record.output.data());
-  if (!lse.empty()) sets_[size_t(set)].lse.download(lse.data());
-  keep_output(changing(set), output_rows(kernel, set), known_output());
-  synchronize();
-  known_rows_->download(record.output.data());
-  if (!lse.empty()) known_lse_->download(lse.data());
+  std::vector<float> lse(kernel.takes.lse && !kernel.output ? problem_.row_count() : 0);
+  if (!kernel.output) {
+    // The emulator sees here what was written beside them.
+    sets_[size_t(set)].o.download(record.output.data());
+    if (!lse.empty()) sets_[size_t(set)].lse.download(lse.data());
+  } else {
+    if (!gathered_) gathered_.emplace("the gathered output", problem_.tensor_bytes());
+    gather_output(problem_, output_rows(kernel, set), static_cast<Eight*>(gathered_->data()));
+    synchronize();
+    gathered_->download(record.output.data());
+  }
   record.comparison = compare(problem_, reference_, record.output, lse);
 }
 
@@ -237,7 +241,7 @@ void Runner::launch(const Kernel& kernel, int set) {
 Times Runner::time(const Kernel& kernel, const Timing& timing) {
   if (!on_gpu()) throw BackendError("the emulator does not measure time");
   const int set_count = int(sets_.size());
-  const bool checked = !kernel.ceiling;
+  const bool checked = !kernel.ceiling && problem_.row_count() > 0;
   sample_gpu();  // the first sample takes long: NVML starts
   // How long does a launch take? Slow kernels get fewer.
   const double budget = timing.max_seconds * 1000;
@@ -250,7 +254,6 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     launch(kernel, warmed % set_count);
     timer.stop();
     spent += timer.milliseconds();
-    if (warmed == 0 && checked) keep_output(changing(0), output_rows(kernel, 0), known_output());
   }
   const int planned = int(std::clamp(budget / (spent / warmed), 1.0, double(timing.iterations)));
 
@@ -258,22 +261,38 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     for (int i = 0; i < warmed; i++) launch(kernel, i % set_count);
   });
   std::vector<EventTimer> timers{size_t(planned)};
-  const std::vector<unsigned long long> none(size_t(planned), 0);
-  Buffer differing("rows that differ", none.size() * sizeof none[0]);  // of each launch
-  differing.upload(none.data());
+  const std::vector<Found> nothing(timers.size());
+  Buffer found("what is found in outputs", nothing.size() * sizeof nothing[0]);
+  found.upload(nothing.data());
+  std::vector<uint64_t> nonces;
+  std::vector<CheckedRow> rows;  // of each launch
+  for (int i = 0; i < planned; i++) {
+    nonces.push_back(unforeseen());
+    const auto chosen = rows_to_check(problem_, heads_, nonces.back());
+    rows.insert(rows.end(), chosen.begin(), chosen.end());
+  }
+  Buffer checked_rows("the rows to check", rows.size() * sizeof rows[0]);
+  checked_rows.upload(rows.data());
+  Buffer parts("parts of checked rows",
+               part_floats(kRowsChecked, problem_.head_dim) * sizeof(float));
+  OutputCheck check{originals(), problem_};
+  if (original_table_) check.block_table = static_cast<const int*>(original_table_->data());
+  check.parts = static_cast<float*>(parts.data());
   LaunchGraph timed([&] {
-    const uint64_t nonce = unforeseen();
     for (int i = 0; i < planned; i++) {
       const int set = i % set_count;
-      if (checked) change_inputs(changing(set), nonce + uint64_t(i));
-      if (i + set_count >= planned) poison(kernel, set);
+      if (checked) {
+        change(set, nonces[size_t(i)]);
+        poison(kernel, set);
+      }
       if (l2_) l2_->poison();
       timers[size_t(i)].start();
       launch(kernel, set);
       timers[size_t(i)].stop();
       if (!checked) continue;
-      compare_output(changing(set), output_rows(kernel, set), known_output(),
-                     static_cast<unsigned long long*>(differing.data()) + i);
+      check.rows = static_cast<const CheckedRow*>(checked_rows.data()) + i * kRowsChecked;
+      check_output(check, nonces[size_t(i)], output_rows(kernel, set),
+                   static_cast<Found*>(found.data()) + i);
     }
   });
   synchronize();
@@ -297,14 +316,20 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
   milliseconds.reserve(timers.size());
   for (EventTimer& each : timers) milliseconds.push_back(each.milliseconds());
   synchronize();
-  std::vector<unsigned long long> rows(none.size());
-  differing.download(rows.data());
-  const auto wrong = std::find_if(rows.begin(), rows.end(), [](auto count) { return count > 0; });
-  if (wrong != rows.end()) {
-    throw WrongLaunch("timed launch " + std::to_string(wrong - rows.begin() + 1) + " of " +
-                      std::to_string(planned) + ": " + std::to_string(*wrong) + " of " +
-                      std::to_string(problem_.row_count()) +
-                      " rows of O are not those that its inputs gave before");
+  std::vector<Found> all(nothing.size());
+  found.download(all.data());
+  for (size_t i = 0; i < all.size(); i++) {
+    const std::string where =
+        "timed launch " + std::to_string(i + 1) + " of " + std::to_string(planned) + ": ";
+    if (all[i].wrong_rows > 0) {
+      throw WrongLaunch(where + std::to_string(all[i].wrong_rows) + " of " +
+                        std::to_string(kRowsChecked) +
+                        " rows of O that were computed again are not what its inputs give");
+    }
+    if (all[i].not_a_number > 0) {
+      throw WrongLaunch(where + "O was never written or is not finite in " +
+                        std::to_string(all[i].not_a_number) + " places of eight elements");
+    }
   }
   Times times = summarise(milliseconds);
   times.clock_mhz = median(samples, &GpuState::clock_mhz);
@@ -319,7 +344,10 @@ Record Runner::verify(const Kernel& kernel) {
   record.ceiling = kernel.ceiling;
   judge(record, [&] {
     if (const std::string why = refusal(kernel, problem_); !why.empty()) throw Unsupported(why);
-    for (int set = 0; set < int(sets_.size()); set++) poison(kernel, set);
+    for (int set = 0; set < int(sets_.size()); set++) {
+      if (on_gpu()) change(set, 0);  // as they were made
+      poison(kernel, set);
+    }
     launch_record() = LaunchRecord{};
     take_counts();  // of launches before
     if (kernel.library) record.library = kernel.library();
@@ -350,10 +378,7 @@ void Runner::add_round(const Kernel& kernel, Record& record, bool under_load) {
     timing.iterations = kMostTimedUnderLoad;
   }
   auto& rounds = under_load ? record.loaded_rounds : record.rounds;
-  judge(record, [&] {
-    rounds.push_back(time(kernel, timing));
-    check(kernel, (rounds.back().launches - 1) % int(sets_.size()), record);
-  });
+  judge(record, [&] { rounds.push_back(time(kernel, timing)); });
   if (record.status == Status::kPassed) {
     (under_load ? record.loaded : record.times) = merge(rounds);
   } else {

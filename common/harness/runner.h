@@ -82,7 +82,7 @@ struct Record {
   }
 };
 
-// A timed launch gave another output than the one that was checked: one sentence.
+// What a timed launch gave is not what its inputs give: one sentence.
 struct WrongLaunch : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -99,14 +99,13 @@ class Runner {
   // throws for what a kernel does: that is the record's status.
   Record verify(const Kernel& kernel);
 
-  // Warm-up and timed launches, all from a CUDA graph. Before each timed launch the inputs change,
-  // after it all of its output is compared with that of the first launch (changes.h), both outside
-  // the timed interval. Before the last launch into a set's output that is NaN. Only on a GPU.
-  // Throws BackendError, Unsupported or WrongLaunch.
+  // Warm-up and timed launches, all from a CUDA graph. Before each timed launch the inputs change
+  // and the output becomes NaN; after it the output is checked (changes.h), all outside the timed
+  // interval. Only on a GPU. Throws BackendError, Unsupported or WrongLaunch.
   Times time(const Kernel& kernel, const Timing& timing);
 
-  // One round by the protocol for a kernel that passed so far: times, and compares what the last
-  // timed launch left with the reference. A record that does not pass loses its times.
+  // One round by the protocol for a kernel that passed so far. A record that does not pass loses
+  // its times.
   void add_round(const Kernel& kernel, Record& record, bool under_load = false);
 
   // verify, then add_round where time is measured.
@@ -118,30 +117,34 @@ class Runner {
 
  private:
   struct Set {
-    Buffer q, k, v, o, lse, state;
+    Buffer q, k, v, o, lse;
   };
   Tensors tensors(const Kernel& kernel, int set);
-  ChangingTensors changing(int set) const;
+  Originals originals() const;
+  void change(int set, uint64_t nonce);
   OutputRows output_rows(const Kernel& kernel, int set);
-  KnownOutput known_output();
   // The output is NaN until it is written, unless a peer has it in memory of its own.
   void poison(const Kernel& kernel, int set) {
     sets_[size_t(set)].o.poison();
     if (kernel.takes.lse) sets_[size_t(set)].lse.poison();
   }
-  // Compares the output of the latest launch, which was with this set, with the reference. A
-  // ceiling has none: it checks itself, by a launch.
+  // Compares the output of the latest launch, which was with this set and the original inputs, with
+  // the reference. A ceiling has none: it checks itself, by a launch.
   void check(const Kernel& kernel, int set, Record& record);
 
   Problem problem_;
   Protocol protocol_;
+  std::vector<HeadRows> heads_;
+  // The inputs as they were made, and the pages of the keys: no kernel has their addresses.
+  Buffer original_q_, original_k_, original_v_;
+  std::optional<Buffer> original_table_;
   std::vector<Set> sets_;
   std::optional<Buffer> cu_seqlens_q_, cu_seqlens_kv_;  // of packed sequences
   std::optional<Buffer> block_table_, kv_lens_;         // of a problem with pages
   std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
   std::optional<Buffer> workspace_;  // grows with what kernels ask for
   std::string workspace_of_;         // the kernel that used it last
-  std::optional<Buffer> known_rows_, known_sums_, known_lse_;
+  std::optional<Buffer> gathered_;   // the output of a peer that has it elsewhere
   Reference reference_;
 };
 
