@@ -7,6 +7,7 @@ Usage: test_examples.py FOLDER SUFFIX  runs the examples (FOLDER/NAME + SUFFIX) 
 """
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -105,6 +106,7 @@ PTX = [
     ("cvt.s64.s32 %0, %1;", "l=r", "-1", "-1"),
     ("cvt.rn.f32.u64 %0, %1;", "f=l", "1ull << 40", "0x1p40f"),
     ("cvt.rna.tf32.f32 %0, %1;", "r=f", "0x1.002p0f", "0x3f802000"),
+    ("{ .reg .u32 c, n; mov.u32 c, %%clusterid.x; mov.u32 n, %%nclusterid.y; add.u32 %0, c, n; }", "r", "0", "1"),
     ("{ .reg .u32 t<2>; .reg .pred p; mov.u32 t0, 0; mov.u32 t1, %1; MORE: add.u32 t0, t0, t1; sub.u32 t1, t1, 1; setp.ne.u32 p, t1, 0; "
      "@p bra MORE; mov.u32 %0, t0; } // a loop", "r", "4", "10"),
 ]
@@ -609,6 +611,48 @@ class Command(unittest.TestCase):
         for _ in range(2):  # the second time the program is there
             self.assertRegex(self.emulate(text), r"mine\.cu:\d: warning: .*\bsum\b.*uninitialized\]\n")
         self.assertNotIn("warning", self.emulate(text.replace("int sum", "int sum = 0").replace("= i;", "= i + 'abcd';")))
+
+    def test_a_missing_return_ends_the_program(self):
+        text = ("__device__ unsigned all(unsigned v, unsigned* s) { s[threadIdx.x] = v; }\n"
+                "__global__ void f(unsigned* x) { x[1] = all(1, x); }\n"
+                "int half(int n) {\n  if (n > 5) return n / 2;\n}\n"
+                "int main(int n, char**) { unsigned* x; cudaMalloc(&x, 8); return n > 1 ? half(n) : (f<<<1, 1>>>(x), cudaDeviceSynchronize()); }\n")
+        kernel, host = self.runs(text, [[], ["1"]], [1, 1])
+        for output, line in ((kernel, 1), (host, 3)):
+            self.assertIn(f"mine.cu:{line}: a function ends without the return of its value\n", output)
+            self.assertRegex(output, r"mine\.cu:1: warning: no return statement .*\[-Wreturn-type\]\n")
+
+    def test_device_code_fuses_products_and_sums(self):
+        """As nvcc does, also in members, templates, lambdas and across statements, but not on the host, nor what has a function."""
+        text = r"""
+            #include <cstdio>
+            struct Two { float x, y; __device__ float of() const { return x * x + y; } };
+            template <typename T> __device__ T three(T x, T y) { const T product = x * x; return y + product; }
+            template <typename F> __global__ void apply(F f, float* a) { a[2] = f(a[0]); }
+            __global__ void all(float* a) {
+              a[2] = Two{a[0], a[1]}.of(); a[3] = three(a[0], a[1]); a[4] = -(a[0] * a[0]) - a[1]; a[5] = __fadd_rn(__fmul_rn(a[0], a[0]), a[1]);
+            }
+            float host(float x, float y) { return x * x + y; }
+            int main() {
+              float *a, h[6] = {1.0001f, -1.0002f};
+              cudaMallocManaged(&a, sizeof h);
+              for (int i = 0; i < 6; i++) a[i] = h[i];
+              all<<<1, 1>>>(a);
+              cudaDeviceSynchronize();
+              printf("%d %d %d %d %d", a[2] != 0, a[3] != 0, a[4] != 0, a[5] != 0, host(h[0], h[1]) != 0);
+              const float y = a[1];
+              apply<<<1, 1>>>([=] __device__(float x) { return x * x + y; }, a);
+              cudaDeviceSynchronize();
+              printf(" %d", a[2] != 0);
+              apply<<<1, 1>>>([y] __host__ __device__(float x) -> float { return x * x + y; }, a);
+              cudaDeviceSynchronize();
+              printf(" %d\n", a[2] != 0);
+            }"""
+        if not emulate.can_fuse():
+            self.skipTest("this processor does not fuse")
+        # On arm64 the host fuses, too, as nvcc's host compiler does there.
+        self.assertRegex(self.emulate(text), "1 1 1 0 0 1 1\n" if platform.machine() == "x86_64" else "1 1 1 0 . 1 1\n")
+        self.assertRegex(self.emulate(text, before=["--fmad=false"]), "0 0 0 0 0 0 0\n")
 
     def test_what_is_missing_within_one_line(self):
         between = "Missing: a %s between the loads and the stores of line %d, or, if it is in a loop, between two iterations"
@@ -1412,7 +1456,7 @@ class Command(unittest.TestCase):
     def test_small_names_of_the_runtime(self):
         text = """
             __managed__ int variable;
-            __global__ void f(int* x, size_t pitch) { ((int*)((char*)x + threadIdx.x * pitch))[1] = threadIdx.x; }
+            __global__ void f(int* x, size_t pitch) { __stcg((int*)((char*)x + threadIdx.x * pitch) + 1, 1.5f * threadIdx.x); }
             int main() {
               int *pitched, *managed, *mapped, *device, host[2][2] = {}, least, greatest, clock;
               cudaSharedMemConfig banks;

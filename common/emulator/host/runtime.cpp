@@ -355,6 +355,22 @@ extern "C" void __assert_fail(const char* assertion, const char* file, unsigned 
   abort();
 }
 
+namespace {
+struct SourcePlace {
+  const char* file;
+  unsigned line, column;
+};
+}  // namespace
+// Called at the end of a function that has no return there, with the function's place, where the
+// option -fsanitize=return asks for it. Otherwise the compiler lets the function run into what
+// happens to lie behind it.
+extern "C" void __ubsan_handle_missing_return(const SourcePlace* function) noexcept {
+  const std::string text = emu::place({function->file, function->line}) +
+                           ": a function ends without the return of its value";
+  if (emu::current_lane) emu::abandon_interrupted(text);
+  emu::end_program(text);
+}
+
 void* operator new(size_t bytes) {
   if (void* const memory = emu::noted(malloc(std::max<size_t>(bytes, 1)), bytes)) return memory;
   throw std::bad_alloc();

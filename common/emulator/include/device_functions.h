@@ -31,10 +31,10 @@ FA_LOAD(__ldcs)
 FA_LOAD(__ldlu)
 FA_LOAD(__ldcv)
 #undef FA_LOAD
-#define FA_STORE(NAME)                    \
-  template <typename T>                   \
-  inline void NAME(T* address, T value) { \
-    *address = value;                     \
+#define FA_STORE(NAME)                                          \
+  template <typename T>                                         \
+  inline void NAME(T* address, std::type_identity_t<T> value) { \
+    *address = value;                                           \
   }
 FA_STORE(__stwb)
 FA_STORE(__stcg)
@@ -181,6 +181,15 @@ inline auto in_direction(int direction, F f) {
     return R(result);
   };
 }
+
+// A value that the compiler takes neither from nor into a fused operation.
+template <typename T>
+inline T apart(T value) {
+#ifdef FA_FUSED
+  asm("" : "+r"(value));
+#endif
+  return value;
+}
 }  // namespace emu
 #define FA_DIRECTED(DIRECTION, NAME, R, T, VALUE, ARGUMENTS, ...)                            \
   inline R NAME(__VA_ARGS__) {                                                               \
@@ -190,7 +199,8 @@ inline auto in_direction(int direction, F f) {
 #define FA_ROUNDED(NAME, R, T, VALUE, ARGUMENTS, ...)                      \
   inline R NAME##_rn(__VA_ARGS__) {                                        \
     return [](T x, [[maybe_unused]] T y = 0, [[maybe_unused]] T z = 0) {   \
-      return R(VALUE);                                                     \
+      x = emu::apart(x), y = emu::apart(y), z = emu::apart(z);             \
+      return emu::apart(R(VALUE));                                         \
     } ARGUMENTS;                                                           \
   }                                                                        \
   FA_DIRECTED(FE_DOWNWARD, NAME##_rd, R, T, VALUE, ARGUMENTS, __VA_ARGS__) \

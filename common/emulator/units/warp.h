@@ -10,12 +10,27 @@
 
 #include "common/emulator/units/barrier.h"
 
+// With FA_FUSED the compiler makes one fused operation of a * b + c in device code, as nvcc does
+// (its option -fmad=true), and leaves the host's alone, which on x86 has none without the option
+// -mfma. A function of the one kind cannot be inlined into one of the other: so it need not be.
+#if defined(FA_FUSED) && defined(__x86_64__)
+#define __global__ __attribute__((target("fma")))
+#define __device__ __attribute__((target("fma")))
+#define __forceinline__ inline
+#ifndef __clang__  // which takes no attribute there: what is inlined into a kernel is fused anyway
+#define FA_DEVICE_LAMBDA __device__
+#endif
+#else
 #define __global__
 #define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#endif
+#ifndef FA_DEVICE_LAMBDA
+#define FA_DEVICE_LAMBDA
+#endif
 #define __host__
 #define __constant__ const
 #define __grid_constant__
-#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 // __shared__, <<<>>> and variables of the device are rewritten before the compiler sees them

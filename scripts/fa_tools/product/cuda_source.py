@@ -579,7 +579,9 @@ class Source:
         while i < len(code):
             token = code[i]
             text = token.text
-            if text in ("__shared__", "__device__", "__constant__", "__managed__") and text != "":
+            if text == "__device__" and code[i - 1 - (code[i - 1].text == "__host__")].text.endswith("]"):
+                token.text = text = "FA_DEVICE_LAMBDA"  # common/emulator/units/warp.h
+            if text in ("__shared__", "__device__", "__constant__", "__managed__"):
                 end = self.variable(start, i, scopes[-1], shared[-1])
                 if end is not None:
                     i = start = end + 1

@@ -1,8 +1,10 @@
 """Runs a CUDA file of the reader's own on the emulator: translates it, compiles it for the checked build, runs it."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
+import platform
 import re
 import shlex
 import subprocess
@@ -14,8 +16,11 @@ from pathlib import Path
 from fa_tools.product import cuda_source
 from fa_tools.tools import ROOT, Parser, busy, fail, relative, set_up
 
-UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized")  # of g++; clang++ has another name for the second
-ENDLESS = "-fno-finite-loops"  # C++ lets the compiler leave out a loop that only waits
+UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized", "-Wreturn-type")  # of g++; clang++ has another name for the second
+# Of a * b + c, in functions for which common/emulator/units/warp.h asks for it. g++'s pass is one of its expensive ones.
+FUSED = ("-ffp-contract=fast", "-fexpensive-optimizations", "-DFA_FUSED", *(("-mno-fma",) if platform.machine() == "x86_64" else ()))
+# C++ lets the compiler leave out a loop that only waits, and run on behind a function that does not return its value.
+AS_WRITTEN = ("-fno-finite-loops", "-fsanitize=return")
 EXAMPLE = "reduction"  # whose commands of the build are those of every file
 DEFINE = re.compile(r"[A-Za-z_]\w*(\([\w, .]*\))?(=.*)?")  # NAME=VALUE of -D
 DEFINES = re.compile(r'(?:\\.|"[^"]*"|[^,\\])+')  # each of -D A=1,B=2, which nvcc takes for two
@@ -30,7 +35,7 @@ NO_MEMBER = re.compile(r"[‘'](\w+)[’'] is not a member of [‘'](cooperative
 UNDEFINED = re.compile(r"^(?:(\S[^\n]*?):(\d+): )?[^\n]*?undefined reference to [`'](.*)'$", re.MULTILINE)
 TWICE = re.compile(r"multiple definition of [`'](.*?)'")
 ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
-WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*uninitialized\])$", re.MULTILINE)
+WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*(?:uninitialized|return-type)\])$", re.MULTILINE)
 ASSEMBLER = re.compile(r"^(.*?):(\d+):\d+: error: [^\n]*\b(?:constraint|[‘']asm)\b|Assembler messages:", re.MULTILINE)
 CALLER = re.compile(r"^(\S.*?):(\d+):\d+:\s+required from here", re.MULTILINE)
 
@@ -126,9 +131,18 @@ def make(how, source, program, *options, begin="", folders=(), others=()):
     return warnings
 
 
-def compile_file(source, fast=False, others=(), folders=(), defines=()):
+def can_fuse():
+    """Whether this machine has an instruction for a * b + c with one rounding."""
+    if platform.machine() != "x86_64":
+        return platform.machine() == "aarch64"
+    with contextlib.suppress(OSError):
+        return " fma " in Path("/proc/cpuinfo").read_text()
+    return False
+
+
+def compile_file(source, fast=False, others=(), folders=(), defines=(), fused=True):
     """The path of the program that the CUDA file becomes, with `others`, headers in `folders` and macros `defines`; made before
-    if nothing has changed. Beside it is a file of warnings about scalars that are not set: here they are folded to 0, on a GPU they are
+    if nothing has changed. `fused`: device code rounds a * b + c once, as nvcc's does, if this machine can. Beside it is a file of warnings about scalars that are not set: here they are folded to 0, on a GPU they are
     anything. Raises cuda_source.Refused or CompileError."""
     how = pattern(EXAMPLE, fast=fast)
     folder = how[0] / "emulate"
@@ -140,11 +154,12 @@ def compile_file(source, fast=False, others=(), folders=(), defines=()):
         pairs = [(each, Path(temporary) / f"program{number}.cpp") for number, each in enumerate(others)]
         inputs = cuda_source.translate(source, translated, pairs, folders, defines)
         digest = digest_of(how, [*inputs, Path(cuda_source.__file__)])
-        digest.update("\n".join(defines).encode())
+        options = [*UNSET, *AS_WRITTEN, *(FUSED if fused and can_fuse() else ())]
+        digest.update("\n".join([*defines, *options]).encode())
         program = folder / f"{source.stem}-{digest.hexdigest()[:16]}"
         if not program.is_file():
             with busy(f"compiling {relative(source)}"):
-                warnings = make(how, translated, program.with_suffix(".made"), *UNSET, ENDLESS, begin=cuda_source.BEGIN,
+                warnings = make(how, translated, program.with_suffix(".made"), *options, begin=cuda_source.BEGIN,
                                 folders=folders, others=[made for _, made in pairs])
             found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
             program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
@@ -254,6 +269,8 @@ def main():
     parser.add_argument("--threads", type=int, default=0, help="of the operating system (default: one per core)")
     parser.add_argument("--patience", type=float, default=30, metavar="SECONDS",
                         help="of processor time in which a thread must get somewhere; 0: no limit (default: 30)")
+    parser.add_argument("--fmad", choices=("true", "false"), default="true",
+                        help="one rounding for a * b + c in device code, as with nvcc's option (default: true)")
     parser.add_argument("-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of headers; may be given several times")
     parser.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[],
                         help="a macro of all sources (1 if no value is given); may be given several times")
@@ -275,7 +292,7 @@ def main():
             fail(f"there is no folder {folder}")
     folders = [folder for folder in folders if not (folder / "cuda_runtime.h").is_file()]  # CUDA's own: the emulator has others
     try:
-        program = compile_file(source, options.fast, others, folders, defines)
+        program = compile_file(source, options.fast, others, folders, defines, options.fmad == "true")
     except cuda_source.Refused as problem:
         fail(problem)
     except CompileError as problem:
