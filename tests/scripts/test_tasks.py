@@ -2,8 +2,10 @@
 task can be solved and tells its wrong answers apart is in the tests tasks (some) and tasks.all, which compile them. With
 --whole (label full) also what compiles for long."""
 
+import csv
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -134,8 +136,9 @@ class Command(Compiling):
     def test_a_case_is_the_bug_and_its_repair_solves_it(self):
         task = next(task for task in TASKS.values() if task.bug)
         self.assertIn("Find the line", self.fa(task.name))
+        (self.folder / f"{task.name}.cu").write_text(task.start())
         verdict = json.loads(self.fa(task.name, "--json", code=1))
-        self.assertFalse(verdict["solved"])
+        self.assertEqual((verdict["solved"], verdict["failing"], verdict["attempts"]), (False, "no attempt", 0))
         self.assertRegex(self.fa(task.name, "--solution"), r"(?m)^\+[^+]")
         (self.folder / f"{task.name}.cu").write_text(task.reference())
         self.assertIn(": solved.", self.fa(task.name))
@@ -147,7 +150,7 @@ class Command(Compiling):
         (self.folder / "2_softmax.cu").write_text("")
         before = {path: path.read_bytes() for path in self.folder.iterdir()}
         said = self.fa("--grade", code=1)
-        self.assertIn("  01_softmax            not solved\n  02_softmax            solved\n1 of 2 solved\n", said)
+        self.assertIn("  01_softmax            not solved: does not compile\n  02_softmax            solved\n1 of 2 solved\n", said)
         self.assertIn("2_softmax.cu is not graded: there is no task of this name\n", said)
         self.assertEqual(said.count("is not graded"), 1)
         self.assertIn("  02_softmax            solved\n1 of 1 solved\n", self.fa("--grade", "02_softmax"))
@@ -157,12 +160,80 @@ class Command(Compiling):
         for field in line:
             self.assertTrue(field == "task" or f"`{field}`" in COURSE.read_text(), field)
         self.assertIn("holds no file of 03_scores", self.fa("--grade", "03_scores", code=2))
+        self.assertIn("  02_softmax            solved\n  03_scores             not solved: no file\n",
+                      self.fa("--grade", "03_scores", "02_softmax", code=1))
         self.assertEqual({path: path.read_bytes() for path in self.folder.iterdir()}, before)
+
+    def test_grading_a_class(self):
+        task = TASKS["warm_softmax_row"]
+        of = {"alice/warm_softmax_row.cu": task.reference(), "bob/try/warm_softmax_row.cu": "int main() { return 1 }",
+              "carol/warm_softmax_row.cu": f"// {task.name}: your copy of a\n//   b\n{task.start()}".replace("\n", "\r\n"),
+              "dave_warm_softmax_row.cu": "int main() { return 1; }", "erin/notes.txt": "", "frank/warm_softmax_row.cu": task.reference(),
+              "frank/progress.json": "{", "a.zip": ""}
+        for name, text in of.items():
+            self.write(name, text)
+        paths = [self.folder / name for name in ("alice", "bob", "carol", "dave_warm_softmax_row.cu", "erin", "frank", "gone", "a.zip")]
+        done = self.run_script(ROOT / "scripts/fa", "try", "--grade", "--csv", self.folder / "class.csv", "--folder", *paths, code=2, timeout=280,
+                               env={"FA_BUSY_AFTER": "0.001"})
+        self.assertEqual([line.split() for line in done.stdout.splitlines()], [line.split() for line in f"""student solved not solved
+alice 1 of 1
+bob 0 of 1 {task.name}: does not compile
+carol 0 of 1 {task.name}: no attempt
+dave 0 of 1 {task.name}: wrong
+erin 0 of 1 {task.name}: no file
+frank 1 of 1
+gone 0 of 1 nothing to be read
+a.zip 0 of 1 nothing to be read
+2 of 8 have solved everything""".splitlines()])
+        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
+        for said in ("bob, 2 of 8 ...", "frank/progress.json cannot be read", "there is no folder", "a.zip is neither a folder nor a .cu file"):
+            self.assertEqual(done.stderr.count(said), 1, done.stderr)
+        with open(self.folder / "class.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([(row["student"], row["failing"], row["points"]) for row in rows][:4],
+                         [("alice", "", "4"), ("bob", "compile", "0"), ("carol", "no attempt", "0"), ("dave", "ordinary", "0")])
+        lines = [json.loads(line) for line in re.findall(r"^\{.*", self.fa("--grade", "--folder", *paths[:2], "--json", code=1), re.M)]
+        self.assertEqual([(line["student"], line["solved"]) for line in lines], [("alice", True), ("bob", False)])
+
+    def test_results_for_gradescope(self):
+        task = TASKS["warm_softmax_row"]
+        self.write("warm_softmax_row.cu", task.reference())
+        self.write("progress.json", '{"warm_softmax_row": {"revealed": true}}')
+        self.fa("--grade", task.name, "case_01", "--gradescope", self.folder / "results.json", code=1)
+        results = json.loads((self.folder / "results.json").read_text())
+        self.assertEqual([(test["score"], test["max_score"], test["status"]) for test in results["tests"]], [(3, 4, "passed"), (0, 3, "failed")])
+        self.assertIn(": solved.", results["tests"][0]["output"])
+        self.assertEqual(results["tests"][1]["output"], "There is no file case_01.cu.")
+        self.assertEqual({*results["tests"][0]}, {"name", "number", "score", "max_score", "status", "output"})
+
+    def test_watching_a_file(self):
+        task = TASKS["warm_softmax_row"]
+        self.fa(task.name)
+        path = self.folder / f"{task.name}.cu"
+
+        def said(process, what):
+            return next(line for line in process.stderr if what in line)
+
+        for end in ("solved", "stopped"):
+            command = [ROOT / "scripts/fa", "try", "--watch", "--folder", self.folder, task.name]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                said(process, "Waiting for")
+                path.write_text(task.reference() if end == "solved" else "int main() { return 1; }")
+                if end == "stopped":
+                    said(process, "Waiting for")
+                    process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=280)
+            self.assertEqual(process.returncode, 0 if end == "solved" else 1, err)
+            self.assertNotIn("Traceback", err)
+            self.assertIn(": solved." if end == "solved" else "Not solved yet", out)
+            path.write_text(task.start())
 
     def test_what_it_refuses(self):
         for arguments, sentence in ((["02_softmaxx"], "the nearest are 02_softmax"), (["99"], "there is no task '99'"),
                                     (["--grade"], "holds no file of a task"), (["01", "02"], "name one task"),
-                                    (["02_softmax", "--json"], "begins the task"),
+                                    (["02_softmax", "--json"], "begins the task"), (["02_softmax", "--csv", "x"], "--csv goes with --grade"),
+                                    (["--grade", "--watch"], "looks once"), (["--grade", "--gradescope", "x"], "the tasks that you name"),
+                                    (["--grade", "--csv", "nowhere/x"], "cannot write into the folder"),
                                     (["--hnt"], "--help shows what there is")):
             with self.subTest(arguments):
                 message = self.fa(*arguments, code=2)
@@ -194,14 +265,14 @@ class WholeCommand(Compiling):
         task = TASKS["02_softmax"]
         self.assertIn("has a hole", self.fa("02_softmax"))
         path = self.folder / "02_softmax.cu"
-        self.assertIn("as it was given to you", self.fa("02_softmax", code=1))
+        self.assertIn("as it was given to you, which is no attempt", self.fa("02_softmax", code=1))
         for number in (1, 2, 3, 3):
             self.assertEqual(len(re.findall(r"^\d\. ", self.fa("02_softmax", "--hint"), re.M)), number)
         fill(path, "this is no code")
         self.assertRegex(self.fa("02_softmax", code=1), r"does not compile:\n\n +02_softmax.cu:\d+:\d+: error: ")
         fill(path, "\n".join(task.answer()[0]).replace("acc_o[row][c] *= rescale", "acc_o[row][c] *= 1"))
         verdict = json.loads(self.fa("02_softmax", "--json", code=1))
-        self.assertEqual((verdict["solved"], verdict["failing"], verdict["attempts"]), (False, "ordinary", 3))
+        self.assertEqual((verdict["solved"], verdict["failing"], verdict["attempts"]), (False, "ordinary", 2))
         self.assertIn("O is not rescaled", verdict["mistake"])
         self.assertIn("expf(row_max[row] - new_max)", self.fa("02_softmax", "--solution"))
         self.assertIn("wrong", self.fa("02_softmax", "--", "--seq-len", "128", code=1))

@@ -1,5 +1,6 @@
 """scripts/fa try: gives the reader a kernel with a hole, or with a bug, and says what the checks find in what became of it."""
 
+import contextlib
 import difflib
 import json
 import os
@@ -8,12 +9,13 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 from fa_tools.product import emulate
 from fa_tools.product.examiner import TOO_MUCH, Examiner, check, launches_of
 from fa_tools.product.tasks import GROUPS, MARK, WIDTH, read_tasks
-from fa_tools.tools import ROOT, Parser, busy, fail, make_folder, or_fail, relative, write_whole
+from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, or_fail, relative, write_whole
 
 DESCRIPTION = """Kernels with a hole, or with somebody else's bug, for you to complete. The first call writes the file into
 the folder try/ and says what to do. Every further call compiles your file for the emulator and tells you what
@@ -25,10 +27,12 @@ examples:
   scripts/fa try --list                            all tasks, and which you have solved
   scripts/fa try 02_softmax                        begins the task; again: what the checks find
   scripts/fa try 02_softmax --hint                 a hint; again: the next
+  scripts/fa try 02_softmax --watch                what the checks find whenever you save it
   scripts/fa try case_01 -- --heads 1 --inputs one_hot_v
+  scripts/fa try --grade 02_softmax --folder submissions/* --csv class.csv
 
-Exit code: 0 solved, or the task was written; 1 not solved yet; 2 bad arguments; 4 the emulator could not be built;
-130 Ctrl-C, which does not count as an attempt."""
+Exit code: 0 solved, or the task was written; 1 not solved yet; 2 bad arguments or files; 4 the emulator could not be
+built; 130 Ctrl-C, which does not count as an attempt. --watch ends with 0 when the task is solved, with 1 by Ctrl-C."""
 GENERIC = {
     "waits": "The launch does not come to its end. The report says which threads wait, where, and for what.",
     "crash": "The emulator checks every access to a buffer, but this address is in none: look for a pointer that is null or "
@@ -153,6 +157,19 @@ def show(task, result, path, before, command):
         print(wrapped(advice(task, result, command), ""))
 
 
+def progress_in(path):
+    """What a file progress.json says, {} without one; or Refused."""
+    try:
+        progress = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        progress = None
+    if not isinstance(progress, dict) or not all(isinstance(known, dict) for known in progress.values()):
+        raise Refused(f"{relative(path)} cannot be read")
+    return progress
+
+
 class Folder:
     """The reader's files and what they have done so far."""
 
@@ -162,14 +179,11 @@ class Folder:
             fail(f"{relative(self.path)} is a file and no folder; --folder takes the folder of your tasks' files")
         self.file = self.path / "progress.json"
         self.option = "" if self.path == ROOT / "try" else f" --folder {shlex.quote(str(self.path))}"
-        try:
-            self.progress = json.loads(self.file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            self.progress = {}
-        except (OSError, ValueError):
-            self.progress = None
-        if not isinstance(self.progress, dict) or not all(isinstance(known, dict) for known in self.progress.values()):
-            fail(f"{relative(self.file)} cannot be read; remove it to begin anew, the tasks' files stay")
+        with or_fail(code=2):
+            try:
+                self.progress = progress_in(self.file)
+            except Refused as problem:
+                raise Refused(f"{problem}; remove it to begin anew, the tasks' files stay") from None
 
     def of(self, task):
         return self.progress.setdefault(task.name, {"attempts": 0, "hints": 0})
@@ -184,7 +198,7 @@ class Folder:
     def put_aside(self, task):
         """Gives the file of a task another name, one that no file has. A file as it was given is removed instead."""
         path = self.source(task)
-        if path.read_text(encoding="utf-8", errors="replace") == head_of(task, self) + task.start():
+        if untouched(task, path):
             path.unlink()
             return
         names = [path.with_suffix(f".cu.old{number}") for number in ["", *range(2, 1000)]]
@@ -217,6 +231,12 @@ def show_list(tasks, folder):
 def head_of(task, folder):
     return (f"// {task.name}: your copy of {relative(task.source)}. "
             f"{'Repair it' if task.bug else 'Fill in the marked place'}, then:\n//   {folder.command(task)}\n")
+
+
+def untouched(task, path):
+    """Whether a file is as the task was written; its head names the folder that it was written into."""
+    text = "\n".join(line.rstrip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
+    return re.sub(rf"\A// {task.name}: your copy .*\n//.*\n", "", text) == task.start().rstrip("\n")
 
 
 def begin(task, folder):
@@ -257,22 +277,26 @@ def solution(task, folder):
         print("\n".join(line for line in part if not MARK.match(line)))
 
 
-def verdict_on(task, folder):
-    """What the checks find in the reader's file."""
-    path = folder.source(task)
+def verdict_on(task, path, keep=False, busy=busy):
+    """What the checks find in a file. `keep`: its program, too."""
     examiner = Examiner(task)
     with or_fail(code=4):
         with busy(f"compiling {relative(path)} and running it"):
-            result = examiner.judge(examiner.examine(path, relative(path), keep=True), recognise=False)
+            result = examiner.judge(examiner.examine(path, relative(path), keep), recognise=False)
         if not result["solved"]:
             with busy("comparing it with mistakes that are known"):
                 result = examiner.judge(result)
     return result
 
 
-def as_json(task, result, known):
+def unjudged(failing):
+    """The verdict on a file that nothing need be compiled for."""
+    return {"solved": False, "failing": failing, "mistake": None, "counters": {}, "message": "", "runs": {}}
+
+
+def as_json(task, result, known, student=None):
     """The verdict in one line."""
-    return json.dumps({"task": task.name, "attempts": known.get("attempts", 0), "hints": known.get("hints", 0),
+    return json.dumps({**({"student": student} if student else {}), "task": task.name, "attempts": known.get("attempts", 0), "hints": known.get("hints", 0),
                        "solution_seen": bool(known.get("revealed")),
                        **{key: result[key] for key in ("solved", "failing", "mistake", "counters")},
                        "message": "\n".join(errors_in(result["message"])[:8]),
@@ -283,7 +307,12 @@ def as_json(task, result, known):
 def attempt(task, folder, in_json):
     """One call with a file of the reader's. Returns the exit code."""
     path, known = folder.source(task), folder.of(task)
-    result = verdict_on(task, folder)
+    if untouched(task, path):
+        print(as_json(task, unjudged("no attempt"), known) if in_json else
+              wrapped(f"{relative(path)} is as it was given to you, which is no attempt. "
+                      + (f"To see what it does: {folder.command(task)} -- --help" if task.bug else 'Fill in the place marked "your code".'), ""))
+        return 1
+    result = verdict_on(task, path, keep=True)
     known["attempts"] += 1
     if known.get("first") is None:
         known["first"] = cost_of(task, result)
@@ -292,8 +321,6 @@ def attempt(task, folder, in_json):
     if in_json:
         print(as_json(task, result, known))
         return 0 if result["solved"] else 1
-    if path.read_text(encoding="utf-8", errors="replace") == head_of(task, folder) + task.start():
-        print(f"{relative(path)} is as it was given to you. This is what the checks find in it:\n")
     print(f"{task.name}: {task.title}, attempt {known['attempts']}\n")
     show(task, result, path, known["first"], folder.command(task))
     if not result["solved"]:
@@ -301,26 +328,26 @@ def attempt(task, folder, in_json):
     return 0 if result["solved"] else 1
 
 
-def grade(tasks, known, folder, in_json):
-    """The files of these tasks in a folder, of which nothing is changed. `known`: the names of all tasks. Returns the exit
-    code."""
-    if not folder.path.is_dir():
-        fail(f"there is no folder {relative(folder.path)}")
-    for path in sorted(folder.path.glob("*.cu")):
-        if path.stem not in known:
-            print(f"{relative(path)} is not graded: there is no task of this name", file=sys.stderr)
-    mine = [task for task in tasks if folder.source(task).is_file()]
-    if not mine:
-        fail(f"{relative(folder.path)} holds no file of {tasks[0].name if len(tasks) == 1 else 'a task'}")
-    solved = 0
-    for task in mine:
-        result = verdict_on(task, folder)
-        solved += result["solved"]
-        print(as_json(task, result, folder.progress.get(task.name, {})) if in_json else
-              f"  {task.name:<22}{'solved' if result['solved'] else 'not solved'}", flush=True)
-    if not in_json:
-        print(f"{solved} of {len(mine)} solved")
-    return 0 if solved == len(mine) else 1
+def watch(task, folder, in_json):
+    """Attempts whenever the file is saved, until it solves its task or Ctrl-C. Returns the exit code."""
+    path = folder.source(task)
+
+    def text():
+        with contextlib.suppress(OSError):  # an editor may put a new file in the old one's place
+            return path.read_bytes()
+
+    try:
+        while True:
+            seen = text()
+            if seen is not None and not attempt(task, folder, in_json):
+                return 0
+            print(f"\nWaiting for {relative(path)} to be saved; Ctrl-C ends it.\n", file=sys.stderr)
+            sys.stdout.flush()
+            while (now := text()) is None or now == seen:
+                time.sleep(0.3)
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 1
 
 
 def report(tasks):
@@ -346,13 +373,23 @@ def main():
     either.add_argument("--solution", action="store_true", help="the real code of the hole; of a case, what was wrong")
     parser.add_argument("--reset", action="store_true", help="begin anew; your file is kept as NAME.cu.old")
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
-    parser.add_argument("--grade", action="store_true", help="the tasks named, or all of which the folder has files: a line each, "
-                        "and nothing in the folder changes")
-    parser.add_argument("--folder", default=ROOT / "try", help="where your files are (default: try/ in the checkout)")
+    parser.add_argument("--watch", action="store_true", help="try again whenever the file is saved, until it is solved")
+    parser.add_argument("--folder", default=ROOT / "try", help="where your files are (default: try/ in the checkout); with --grade "
+                        "several may follow, one per student, a folder or a file each")
+    parser.add_argument("--grade", action="store_true", help="the tasks named, or all of which there are files: a line for each, or, "
+                        "of several students, for each of them; nothing in the folders changes")
+    parser.add_argument("--csv", metavar="FILE", help="with --grade: the same as a table, with points, attempts and hints")
+    parser.add_argument("--gradescope", metavar="FILE", help="with --grade: the verdicts on one student as Gradescope's results.json")
     parser.add_argument("--check", action="store_true", help="hold the tasks to what they promise (for those who write them)")
     options = parser.parse_args(arguments)
     tasks = read_tasks()
-    options.names = [name.lower() for name in options.names]
+
+    def is_path(name):
+        """Of --grade --folder class/*: what a shell writes there, after the first."""
+        return options.grade and not any(task.is_of(name) for task in tasks.values()) and ("/" in name or os.path.exists(name))
+
+    paths = [options.folder, *filter(is_path, options.names)]
+    options.names = [name.lower() for name in options.names if not is_path(name)]
     for name in options.names:
         if name not in tasks and not any(task.is_of(name) for task in tasks.values()):
             begun = [each for each in tasks if name and each.startswith(name)]
@@ -361,11 +398,17 @@ def main():
                  "scripts/fa try --list shows all")
     if options.check:
         return report([task for task in tasks.values() if not options.names or task.name in options.names])
-    folder = Folder(options.folder)
     if options.grade:
-        chosen = [task for task in tasks.values() if not options.names or task.name in options.names or
-                  any(map(task.is_of, options.names))]
-        return grade(chosen, tasks, folder, options.json)
+        if options.watch:
+            fail("--grade looks once; leave out --watch")
+        if options.gradescope and (len(paths) > 1 or not options.names):
+            fail("--gradescope is for one student and the tasks that you name: --grade TASK ... --folder FOLDER --gradescope FILE")
+        from fa_tools.product import grading  # which imports this module
+        chosen = [task for task in tasks.values() if task.name in options.names or any(map(task.is_of, options.names))]
+        return grading.grade(paths, tasks, chosen, options)
+    if options.csv or options.gradescope:
+        fail(f"{'--csv' if options.csv else '--gradescope'} goes with --grade")
+    folder = Folder(options.folder)
     if options.list or not options.names:
         show_list(tasks, folder)
         return 0
@@ -394,6 +437,8 @@ def main():
         begin(task, folder)
         return 0
     if own:
+        if options.watch:
+            fail("what stands behind -- runs once; leave out --watch")
         if not task.is_kernel:
             fail(f"{task.name} is a program without options; run it with scripts/fa emulate {relative(path)}")
         try:
@@ -402,4 +447,4 @@ def main():
             sys.stderr.write(str(problem))
             fail(f"{relative(path)} does not compile")
         return subprocess.run([program, *own], check=False).returncode
-    return attempt(task, folder, options.json)
+    return (watch if options.watch else attempt)(task, folder, options.json)

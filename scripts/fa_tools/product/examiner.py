@@ -73,7 +73,10 @@ def run_kernels(program, names, options):
             if len(names) > 1:  # one of them took the others with it
                 return {key: value for name in names for key, value in run_kernels(program, [name], options).items()}
             return {name: {"verdict": "stops", "reason": said.removeprefix("error: ")} for name in names or [""]}
-        records = json.loads(results.read_text(encoding="utf-8"))["records"]
+        try:
+            records = json.loads(results.read_text(encoding="utf-8"))["records"]
+        except (ValueError, KeyError, TypeError):  # cut off, or written by the file itself
+            return {name: {"verdict": "stops", "reason": "the results that the program wrote cannot be read"} for name in names or [""]}
     if not records:
         reason = "the file has no kernel: is the line with `registration` at its end missing?"
         return {name: {"verdict": "stops", "reason": reason} for name in names or [""]}
