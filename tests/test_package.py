@@ -88,6 +88,9 @@ def guest(folder, how):
     targets = run("ninja", "-C", folder / how, "-t", "targets", "all")
     if "CTestTestfile" in said or re.search(r"^fa_tests:", targets, re.MULTILINE):
         fail(f"{how}: another project gets the tests, too")
+    alone = re.compile(r"-- (The C|Detecting|Check|Performing|Looking|Found|Configuring|Generating|Build files|.*: fetching )")
+    if ours := [line for line in said.splitlines() if line and not alone.match(line)]:
+        fail(f"{how}: another project is told {ours[0]!r}")
     return folder / how
 
 

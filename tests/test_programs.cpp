@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <regex>
 
+#include "common/api/fa.h"
 #include "tests/support.h"
 
 namespace fa::test {
@@ -39,6 +40,10 @@ TEST(Programs, HelpHasAnExample) {
     }
     for (const std::string& inputs : input_names()) EXPECT_CONTAINS(result.out, inputs);
   }
+}
+
+TEST(Programs, SayTheirVersion) {
+  EXPECT_EQ(shell("$BIN/attention --version").out, "fast-attention " FA_VERSION "\n");
 }
 
 TEST(Programs, TheExampleOfTheHelpRuns) {

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/api/fa.h"
 #include "common/launch/problem.h"
 
 namespace fa {
@@ -35,7 +36,9 @@ struct Parser::State {
 };
 
 Parser::Parser(const std::string& about, const std::string& name)
-    : state_(new State{CLI::App(about, name)}) {}
+    : state_(new State{CLI::App(about, name)}) {
+  state_->app.set_version_flag("--version", "fast-attention " FA_VERSION, "Print the version");
+}
 Parser::~Parser() = default;
 
 Parser::Option& Parser::Option::range(int least, int most, bool shown) {
@@ -95,8 +98,8 @@ void Parser::footer(const std::string& text) { state_->app.footer(text); }
 bool Parser::parse(int argc, char** argv) {
   try {
     state_->app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    state_->app.exit(help);
+  } catch (const CLI::Success& told) {  // --help or --version
+    state_->app.exit(told);
     return false;
   } catch (const CLI::ParseError& error) {
     throw BadInput(std::string(error.what()) + " (see --help)");
