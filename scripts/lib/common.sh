@@ -25,6 +25,8 @@ die() { # die EXIT_CODE SENTENCE
 # macOS has another linker, other tools and bash 3.2.
 [[ $OSTYPE == linux* ]] ||
   die "$EXIT_SETUP" "this needs Linux, and here is $OSTYPE: .devcontainer has a container for Docker and Codespaces"
+# Under set -u, older ones take "${empty[@]}" for a variable that is not set.
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || die "$EXIT_SETUP" "this needs bash 4.4 or newer, and here is $BASH_VERSION"
 
 # The path as the reader would type it from where they are.
 pretty() {

@@ -186,6 +186,14 @@ class Help(ScriptTest):
                 self.assertEqual("--output" in done.stdout, bool(re.search(r"-o( \w+)?, --output \w+", done.stdout)))
                 self.assertRegex(done.stdout.lower(), r"exit\s+code")
 
+    def test_an_example_is_whole_on_a_narrow_terminal(self):
+        command = re.compile(r"^  ((?:\w+=\S+ )*(?:scripts/|\./|nvcc )\S*(?: \S+)*)", re.M)
+        for name in COMMANDS:
+            with self.subTest(command=name):
+                narrow, wide = (self.run_script(SCRIPTS / "fa", name, "--help", env={"COLUMNS": columns}).stdout for columns in ("80", "100"))
+                self.assertEqual(*(command.findall(re.sub(r" \\\n +", " ", text)) for text in (narrow, wide)))
+                self.assertNotRegex(narrow, r"\w-\n")
+
     def test_options_of_1_0_0_are_still_taken(self):
         for name, earlier, today in (("intensity", ("--gpu", "A100"), ("--machine", "A100")), ("measure", ("--list", "--to", "x"), ("--list", "-o", "x"))):
             old, new = (self.run_script(SCRIPTS / "fa", name, *options) for options in (earlier, today))
@@ -270,6 +278,11 @@ class BadArguments(ScriptTest):
         for script in ("run.sh", "test.sh"):
             done = self.run_script(SCRIPTS / script, "--help", env={"OSTYPE": "darwin23"})
             self.assert_one_sentence(done, "needs Linux, and here is darwin23: .devcontainer", code=4)
+
+    def test_an_old_bash_is_told(self):
+        common = self.checkout() / "scripts/lib/common.sh"
+        common.write_text(common.read_text().replace(">= 404", ">= 9904"))
+        self.assert_one_sentence(self.run_script(common.parent.parent / "run.sh", "--help"), "needs bash 4.4 or newer, and here is", code=4)
 
     def test_fresh_machine_wants_the_readmes_commands(self):
         checkout = self.checkout()

@@ -38,7 +38,7 @@ EXAMPLE = """examples:
   scripts/fa measure --list                   the measurements, and which kernels are stale in each
   scripts/fa measure --dry-run 05 15          the commands for two kernels, in order, each with its seconds
   scripts/fa measure                          on a GPU: what is stale; the files go to results/measured
-  scripts/fa measure --dry-run --machine H100 what an H100 still lacks, without one
+  scripts/fa measure --dry-run --machine H100  what an H100 still lacks, without one
   scripts/fa measure 16.next --only peers     a kernel of kernels/next beside the one that it may replace
   scripts/fa measure --only ladder --whole    all kernels, as after a change of the machine
 
