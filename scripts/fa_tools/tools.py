@@ -75,6 +75,8 @@ class Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Of a subcommand of scripts/fa: its description, its examples, and one sentence for an argument that is wrong."""
 
+    is_asked = False
+
     def __init__(self, name, description, epilog):
         super().__init__(prog=f"scripts/fa {name}", description=description, epilog=epilog,
                          formatter_class=Help)
@@ -82,6 +84,13 @@ class Parser(argparse.ArgumentParser):
     def earlier(self, name, dest, **options):
         """An option of 1.0.0 that has another name today: it is still taken, and --help is silent about it."""
         self.add_argument(name, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
+
+    def parse_known_args(self, args=None, namespace=None):
+        if "_ARGCOMPLETE" in os.environ and not self.is_asked:  # scripts/fa, of which a shell wants to know how a word goes on
+            import argcomplete
+            self.is_asked = True  # argcomplete parses, too
+            argcomplete.autocomplete(self, always_complete_options="long")  # which ends the program
+        return super().parse_known_args(args, namespace)
 
     def error(self, message):
         fail(f"{message}; {self.prog} --help shows what there is")

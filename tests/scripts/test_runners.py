@@ -194,6 +194,23 @@ class Help(ScriptTest):
                 self.assertEqual(*(command.findall(re.sub(r" \\\n +", " ", text)) for text in (narrow, wide)))
                 self.assertNotRegex(narrow, r"\w-\n")
 
+    def test_the_tab_key(self):
+        self.write("argcomplete.py", "import os, sys\ndef autocomplete(parser, **_):\n    if parser.prog != 'fa': parser.parse_known_args(['x'])\n"
+                   "    found = [each for action in parser._actions for each in (*action.option_strings, *(action.choices or ()))]\n"
+                   "    sys.exit(print(os.environ['_ARGCOMPLETE'], *found))\n")
+
+        def asked(line, python_path=f"{self.folder}:{SCRIPTS}"):
+            return self.run_script(SCRIPTS / "fa", code=0, env={"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)),
+                                                                "PYTHONPATH": python_path}).stdout.split()
+
+        self.assertLessEqual({"1", "--version", *COMMANDS}, {*asked("scripts/fa co")})
+        self.assertLessEqual({"2", "--schedule", "random"}, {*asked("scripts/fa emulate --sch")})
+        self.assertIn("--hint", asked("scripts/fa try "))
+        for line in ("scripts/fa run 0", "scripts/fa xyz "):
+            self.assertEqual(asked(line), [])
+        self.write("none/argcomplete.py", "raise ImportError")
+        self.assertEqual(asked("scripts/fa co", f"{self.folder}/none:{SCRIPTS}"), [])
+
     def test_options_of_1_0_0_are_still_taken(self):
         for name, earlier, today in (("intensity", ("--gpu", "A100"), ("--machine", "A100")), ("measure", ("--list", "--to", "x"), ("--list", "-o", "x"))):
             old, new = (self.run_script(SCRIPTS / "fa", name, *options) for options in (earlier, today))

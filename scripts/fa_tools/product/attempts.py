@@ -366,7 +366,8 @@ def main():
     if "--" in arguments:
         arguments, own = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
     parser = Parser("try", DESCRIPTION, EXAMPLE)
-    parser.add_argument("names", nargs="*", metavar="TASK", help="a task, or a kernel's number or, of beyond/, its name")
+    parser.add_argument("names", nargs="*", metavar="TASK",
+                        help="a task, or a kernel's number or, of beyond/, its name").completer = lambda **_: read_tasks()
     parser.add_argument("--list", action="store_true", help="all tasks, and your progress")
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--hint", action="store_true", help="the next of three hints")
