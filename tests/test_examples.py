@@ -6,6 +6,7 @@ Usage: test_examples.py FOLDER SUFFIX  runs the examples (FOLDER/NAME + SUFFIX) 
        test_examples.py --compile      compiles the examples with nvcc, by the command that their comments name
 """
 
+import json
 import os
 import platform
 import re
@@ -446,6 +447,58 @@ class Command(unittest.TestCase):
         self.assertEqual(re.findall(r"^error: (\w+)\b.*?: (data race|read of memory) ", output, re.MULTILINE),
                          [("add", "data race"), ("copy", "data race"), ("copy", "read of memory"), ("copy", "read of memory")])
         self.assertNotIn("x is", self.emulate(text, code=1))
+
+    def test_json_limits_and_annotations(self):
+        text = """#include <cstdio>
+#include <cstdlib>
+__global__ void every_second(float* x) { x[2 * threadIdx.x] = 1; }
+__global__ void all(float* x) { x[threadIdx.x] = 1; __syncthreads(); }
+__global__ void far_away(float* x) { x[1ll << 40] = 1; }
+__global__ void reads(float* x) { x[0] = x[1] + 1; }
+int main(int count, char** words) {
+  float* x;
+  cudaMalloc(&x, 256);
+  if (count == 1) every_second<<<1, 32>>>(x);
+  if (count > 1) words[1][0] == 'f' ? far_away<<<1, 1>>>(x) : words[1][0] == 'r' ? reads<<<1, 1>>>(x) : void();
+  cudaDeviceSynchronize();
+  if (count > 1 && words[1][0] == 'a') abort();
+  if (count == 1) all<<<1, 32>>>(x);
+  return count > 1 ? 5 : 0;
+}
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "found, %.json"
+
+            def judged(code, *options, arguments=()):
+                output = self.emulate(text, *arguments, before=("--json", str(path), *options), code=code)
+                return output, json.loads(path.read_text())
+
+            output, found = judged(1, "--at-most", "sectors=1.1", "--at-most", "barriers=0", "--at-most", "wavefronts=1", "--github")
+            self.assertEqual([(kernel["kernel"], kernel["ratios"], kernel["counters"]["barriers"]) for kernel in found["kernels"]],
+                             [("every_second", {"sectors": 2.0}, 0), ("all", {"sectors": 1.0}, 1)])
+            self.assertIn({"file": "mine.cu", "line": 3, "kind": "global store", "requests": 1, "sectors": 8, "sectors_ideal": 4, "cache_lines": 2,
+                           "bytes": 128, "ratios": {"sectors": 2.0}}, found["kernels"][0]["lines"])
+            self.assertEqual([(each["kernel"], each["limit"], each["value"], each["most"]) for each in found["exceeded"]],
+                             [("every_second", "sectors", 2.0, 1.1), ("all", "barriers", 1, 0)])
+            sentence = "every_second has 2.00 sectors per ideal one, most of all at mine.cu:3; the limit is 1.1"
+            self.assertIn(f"error: {sentence}\n", output)
+            self.assertIn(f"::error file=mine.cu,line=3::{sentence}\n", output)
+            self.assertIn("::error::all has 1 barriers; the limit is 0\n", output)
+            self.assertEqual((found["file"], found["exit_code"], found["reports"]), ("mine.cu", 1, []))
+            output, found = judged(0, "--at-most", "sectors=2")
+            self.assertNotIn("error", output)
+            self.assertIn("--at-most sector: there is no such counter; there are wavefronts, sectors, ", judged(2, "--at-most", "sector=1")[0])
+            output, found = judged(1, "--github", arguments=["r"])
+            self.assertIn("::error file=mine.cu,line=6::reads: read of memory that nothing has written, byte 4 of the cudaMalloc at mine.cu:9%0A", output)
+            self.assertEqual((found["reports"][0]["file"], found["reports"][0]["line"]), ("mine.cu", 6))
+            _, found = judged(1, arguments=["f"])  # a fault, after which nothing is counted
+            self.assertEqual((len(found["reports"]), found["reports"][0]["line"], found["kernels"]), (1, 5, []))
+            self.assertEqual(judged(134, arguments=["a"])[1]["reports"], [{"message": "the program was ended by SIGABRT"}])
+            self.assertEqual(judged(5, arguments=["x"])[1]["reports"], [])
+            self.assertIn("no kernel has run", self.emulate("int main() {}", before=["--at-most", "sectors=1"], code=1))
+            for options, said in ((["--at-most", "sectors"], "no limit such as sectors=1.1"), (["--at-most", "x=nan"], "no limit"),
+                                  (["--json", "no/where"], "cannot write into the folder no"), (["--fast", "--github"], "--fast counts nothing")):
+                self.assertIn(said, self.emulate(text, before=options, code=2))
 
     def test_a_load_within_a_call_has_its_line(self):
         output = self.emulate('#include <cstdio>\n__global__ void k(int* n) { atomicAdd(n, 1); if (threadIdx.x == 40) printf("%d\\n", *n); }\n'

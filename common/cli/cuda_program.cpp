@@ -15,6 +15,8 @@
 #include "common/emulator/core/launch.h"
 #include "common/emulator/host/runtime.h"
 #include "common/harness/device.h"
+#include "common/harness/files.h"
+#include "common/launch/problem.h"
 
 namespace {
 
@@ -42,13 +44,38 @@ void note_launch(const char* kernel) {
                                  [&](const fa::Record& each) { return each.kernel == kernel; });
   fa::Record& record = same == records().end() ? records().emplace_back() : *same;
   record.kernel = kernel;
-  add_lines(record.counts.lines, fa::take_counts().lines);
+  const fa::LaunchCounts counts = fa::take_counts();
+  fa::add_counts(record.counts.counters, counts.counters);
+  add_lines(record.counts.lines, counts.lines);
+}
+
+// For scripts/fa emulate --json, which says more of it.
+void write_json(const char* path) {
+  fa::Json kernels = fa::Json::array();
+  for (const fa::Record& record : records()) {
+    fa::Json& kernel = kernels.push_back({{"kernel", record.kernel}});
+    for (const auto& [name, value] : record.counts.counters) kernel["counters"][name] = value;
+    kernel["lines"] = fa::Json::array();
+    for (const fa::LineCounts& line : record.counts.lines) {
+      fa::Json& entry = kernel["lines"].push_back({{"at", line.at}, {"kind", line.kind}});
+      for (const auto& [name, value] : line.counts) {
+        if (value > 0) entry[name] = value;
+      }
+    }
+  }
+  try {
+    fa::write_file_whole(path, fa::lines_of({{"kernels", kernels}, {"reports", emu::reports()}}));
+  } catch (const fa::BadInput& error) {
+    fprintf(stderr, "error: %s\n", error.what());
+    _exit(2);
+  }
 }
 
 // A program that has gone on after a report ends with an error, too, and so does one that does not
 // notice a kernel that was not launched.
 void at_end(int code, void*) {
   fa::print_counters(records(), true, false);
+  if (const char* const path = getenv("FA_EMULATOR_JSON")) write_json(path);
   if (code != 0 || !(emu::has_unasked_refusal() || emu::has_gone_on())) return;
   fflush(nullptr);
   _exit(1);
@@ -82,6 +109,7 @@ void read_options() {
   emu::options().absent_lanes = true;
   emu::options().calls = true;
   records();  // so that they are there when the program ends
+  emu::reports();
   emu::after_launch = note_launch;
   on_exit(at_end, nullptr);
   return true;

@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/lane.h"
@@ -86,7 +87,8 @@ Allocations& allocations() {
 // Ends the program with a sentence about what a kernel did.
 void print_report(const std::string& text) {
   fflush(stdout);
-  fprintf(stderr, "error: %s\n", in_words_of_ptx(text).c_str());
+  reports().push_back(in_words_of_ptx(text));
+  fprintf(stderr, "error: %s\n", reports().back().c_str());
   if (const std::string like = bugs_like(text); !like.empty()) {
     fprintf(stderr, "%s\n", like.c_str());
   }
@@ -137,8 +139,9 @@ void warn_of(const UnwrittenPart& unwritten, const char* function, SourceLocatio
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
                          const char* sentence) {
   fflush(stdout);
-  fprintf(stderr, "error: %s at %s: %s (%s)\n", function, place(where).c_str(), sentence,
-          cudaGetErrorName(code));
+  reports().push_back(std::string(function) + " at " + place(where) + ": " + sentence + " (" +
+                      cudaGetErrorName(code) + ")");
+  fprintf(stderr, "error: %s\n", reports().back().c_str());
   last_error = code;
   return code;
 }
@@ -273,6 +276,10 @@ void host_free(void* memory) {
 
 void allow_dynamic_shared(size_t bytes) { most_dynamic = std::max(most_dynamic, bytes); }
 
+std::vector<std::string>& reports() {
+  static std::vector<std::string> all;
+  return all;
+}
 bool has_unasked_refusal() { return refused; }
 bool has_gone_on() { return gone_on; }
 void keep_going() {

@@ -18,6 +18,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/memory.h"
@@ -390,6 +391,9 @@ int print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // Called after every launch; null: by nobody.
 using AfterLaunch = void (*)(const char* kernel);
 extern constinit AfterLaunch after_launch;
+
+// All that was printed so far as an error.
+std::vector<std::string>& reports();
 
 // Whether a launch was refused of which the program has not asked by cudaGetLastError() or
 // cudaPeekAtLastError().

@@ -13,8 +13,8 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from fa_tools.product import cuda_source
-from fa_tools.tools import ROOT, Parser, busy, fail, relative, set_up
+from fa_tools.product import cuda_source, verdicts
+from fa_tools.tools import ROOT, Parser, busy, check_writable, fail, relative, set_up
 
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized", "-Wreturn-type")  # of g++; clang++ has another name for the second
 # Of a * b + c, in functions for which common/emulator/units/warp.h asks for it. g++'s pass is one of its expensive ones.
@@ -254,11 +254,12 @@ def named(files, arguments, folders, defines):
 def main():
     parser = Parser("emulate", "Runs a CUDA file on the emulator, without a GPU: the program's own output, then what each\n"
                     "kernel's instructions did, and a report if threads race or leave their memory.",
-                    "The program's folder, arguments and exit code are its own; after a report the code is 1. A file that\n"
-                    "cannot be translated or compiled: 2; no emulator, or another user's checkout: 4.\n"
+                    "The program's folder, arguments and exit code are its own; after a report, or above a limit, the code\n"
+                    "is 1. A file that cannot be translated or compiled: 2; no emulator, or another user's checkout: 4.\n"
                     "docs/your_own_kernel.md says what of CUDA is there.\n"
                     "Further sources may follow the first; the program's arguments come after them, or after --.\n"
-                    "Examples:\n  scripts/fa emulate examples/transpose.cu\n  scripts/fa emulate main.cu kernels.cu -I include")
+                    "Examples:\n  scripts/fa emulate examples/transpose.cu\n  scripts/fa emulate main.cu kernels.cu -I include\n"
+                    "  scripts/fa emulate --json counts.json --at-most sectors=1.1 --github mine.cu")
     parser.add_argument("--fast", action="store_true", help="neither count nor look for races: up to twenty times as fast")
     parser.add_argument("--no-races", action="store_true", help="count, but look for no races")
     parser.add_argument("--keep-going", action="store_true",
@@ -271,6 +272,10 @@ def main():
                         help="of processor time in which a thread must get somewhere; 0: no limit (default: 30)")
     parser.add_argument("--fmad", choices=("true", "false"), default="true",
                         help="one rounding for a * b + c in device code, as with nvcc's option (default: true)")
+    parser.add_argument("--json", metavar="FILE", help="write counters, ratios per ideal one, and reports")
+    parser.add_argument("--at-most", dest="limits", metavar="NAME=MOST", type=verdicts.limit, action="append", default=[],
+                        help="fail where a kernel is above it: sectors or wavefronts per ideal one, or a counter of --json; may be given several times")
+    parser.add_argument("--github", action="store_true", help="reports, and what is above a limit, also as annotations of GitHub Actions")
     parser.add_argument("-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of headers; may be given several times")
     parser.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[],
                         help="a macro of all sources (1 if no value is given); may be given several times")
@@ -279,6 +284,11 @@ def main():
     options = parser.parse_args()
     if not options.file:
         fail("name a CUDA file; scripts/fa emulate --help shows an example")
+    judged = options.json or options.limits or options.github
+    if judged and options.fast:
+        fail("--fast counts nothing and reports nothing: leave it out, or --json, --at-most and --github")
+    if options.json is not None:
+        check_writable(options.json)
     if sys.argv[-len(options.arguments) - 1] == "--":  # which argparse takes for the file's end
         options.arguments.insert(0, "--")
     source, *others = sources = named([options.file], options.arguments, options.folders, options.defines)
@@ -306,4 +316,6 @@ def main():
     sys.stderr.flush()
     os.environ["FA_EMULATOR"] = " ".join(chosen)
     sys.stdout.flush()
+    if judged:
+        return verdicts.judge(shown(source), *verdicts.run(program, options.arguments, str(source)), options)
     os.execv(program, [str(source), *options.arguments])
