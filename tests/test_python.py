@@ -238,6 +238,10 @@ class Anywhere(Sentences):
         self.assertEqual(len(NAMES), 16)
         self.assertEqual(kernels["08_swizzle"].needs, "a GPU of compute capability 8.0 or later")
         self.assertEqual(kernels["16_max_free"].needs, "a GPU of compute capability 9.0")
+        self.assertEqual(kernels["03_register_tiling"].needs, "a GPU of compute capability 7.5 or later, with head_dim 128 of 8.0 or later")
+        wide = re.compile(r'registration\{"(\w+)", Needs\{75, false, (\d+)\}')
+        found = [wide.search(path.read_text(encoding="utf-8")) for path in (ROOT / "kernels").glob("*.cu")]
+        self.assertEqual({match[1] for match in found if match and int(match[2]) > 64 << 10}, {*fa._library.WIDE})
 
     def test_a_library_that_is_not_there(self):
         code = "try: import fa\nexcept ImportError as error: print(error)"
@@ -274,12 +278,23 @@ class Anywhere(Sentences):
                 self.assertRegex(printed, "largest difference|the same tokens: True")
 
     def test_addresses_of_the_package_have_no_secret(self):
-        import project_urls
+        import project_metadata
 
         for remote, wanted in (("https://github.com/a/b.git", "https://github.com/a/b"), ("git@h.org:a/b.git", "https://h.org/a/b"),
                                ("https://user:secret@h.org:8443/a/b/", "https://h.org:8443/a/b"), ("ssh://git@h.org:22/a/b", "https://h.org/a/b"),
                                ("/folder/b", ""), ("file:///folder/b", ""), ("../b", ""), ("", "")):
-            self.assertEqual(project_urls.public(remote), wanted)
+            self.assertEqual(project_metadata.public(remote), wanted)
+
+    def test_the_description_has_no_comments_and_whole_links(self):
+        import project_metadata
+
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        for source in ("https://h.org/a/b", ""):
+            text = project_metadata.description(readme, source)
+            self.assertNotRegex(text, r"<!--|<picture|\]\((?!https://|#)")
+            self.assertEqual("](https://h.org/a/b/blob/main/docs/README.md)" in text, bool(source))
+            self.assertEqual("](https://h.org/a/b/raw/main/docs/pictures/map.svg)" in text, bool(source))
+            self.assertEqual(text.count("\n## "), readme.count("\n## "))
 
     def test_two_libraries_and_each_tensor_goes_to_its_own(self):
         """The other of the two is a stand-in: it says what it was built for, and writes one value."""

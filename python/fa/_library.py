@@ -32,6 +32,10 @@ for _each in (Error, BadInput, LaunchError, Unsupported):
     _each.__module__ = "fa"  # where a program finds them
 
 
+# Whose tiles of head_dim 128 are more shared memory than GPUs of 7.5 have.
+WIDE = {"03_register_tiling": "8.0"}
+
+
 class Kernel(NamedTuple):
     """A kernel of the library and what it needs of a GPU. The emulator runs all of them."""
 
@@ -41,8 +45,9 @@ class Kernel(NamedTuple):
 
     @property
     def needs(self) -> str:
-        """What it needs, in words: "a GPU of compute capability 8.0 or later"."""
-        return f"a GPU of compute capability {self.compute_capability}{'' if self.exactly else ' or later'}"
+        """What it needs, in words: "a GPU of compute capability 8.0 or later", and what some shapes need beyond that."""
+        words = f"a GPU of compute capability {self.compute_capability}{'' if self.exactly else ' or later'}"
+        return f"{words}, with head_dim 128 of {WIDE[self.name]} or later" if self.name in WIDE else words
 
 
 class Plan(NamedTuple):

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import tomllib
 import unittest
 
 from support import ROOT, ScriptTest, main
@@ -91,6 +92,14 @@ class Workflows(unittest.TestCase):
         self.assertIn(f"SITE_URL: ${{{{ steps.{step}.outputs.base_url }}}}", read(ROOT / ".github" / "workflows" / "site.yml"))
         self.assertIn('\nsite_url: !ENV [SITE_URL, ""]', read(ROOT / "mkdocs.yml"))
         self.assertIn(f"]({SITE})", read(ROOT / "README.md").split("\n\n")[1].splitlines()[0])
+
+    def test_a_wheel_is_for_many_systems(self):
+        """The workflow runs cibuildwheel, whose table says for which system; auditwheel brings Boost, so CMake must not."""
+        self.assertRegex(read(ROOT / ".github/workflows/wheels.yml"), r"run: pipx run cibuildwheel==[\d.]+ ")
+        table = tomllib.loads(read(ROOT / "pyproject.toml"))["tool"]["cibuildwheel"]
+        self.assertEqual({value for name, value in table.items() if name.endswith("-image")}, {"manylinux_2_28"})
+        self.assertIn("auditwheel repair", table["repair-wheel-command"])
+        self.assertIn("NOT DEFINED ENV{AUDITWHEEL_PLAT}", read(ROOT / "kernels/CMakeLists.txt"))
 
     def test_no_job_runs_for_hours(self):
         for path in WORKFLOWS:

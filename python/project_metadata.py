@@ -1,6 +1,7 @@
 """The addresses of Python's package, for pyproject.toml: those of the checkout that it is built from, since a copy of this
 repository is somebody's own. GitHub's workflows say where they run, a checkout knows what it was cloned from, and a source
-archive has what was found when it was made. Where nothing is known the package has no address."""
+archive has what was found when it was made. Where nothing is known the package has no address.
+And its description: README as an index shows it, without comments, and with links that lead there from anywhere."""
 
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 
 def address() -> str:
@@ -36,6 +38,25 @@ def public(remote: str) -> str:
     return ""
 
 
+def description(text: str, source: str) -> str:
+    """README's text. Links lead to the source; where that has no address they are words."""
+    text = re.sub(r"(?m)^<!--.*?-->\n|<!--.*?-->", "", text)
+    text = re.sub(r"(?s)<picture>.*?<img src=\"([^\"]*)\" alt=\"([^\"]*)\".*?</picture>", r"![\2](\1)", text)
+
+    def link(match: re.Match[str]) -> str:
+        image, words, target = match.groups()
+        if re.match(r"https?:|#", target):
+            return match[0]
+        if not source:
+            return "" if image else words
+        absolute = urljoin(f"{source}/{'raw' if image else 'blob'}/main/", target)
+        return f"{image}[{words}]({absolute})"
+
+    return re.sub(r"(!?)\[([^\[\]]*)\]\(([^()\s]+)\)", link, text)
+
+
 def dynamic_metadata(field: str, settings: Mapping[str, Any]) -> dict[str, str]:
     found = address()
+    if field == "readme":
+        return {"content-type": "text/markdown", "text": description(Path("README.md").read_text(encoding="utf-8"), found)}
     return {"Source": found, "Changelog": f"{found}/blob/main/CHANGELOG.md", "Issues": f"{found}/issues"} if found else {}
