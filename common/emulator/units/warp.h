@@ -12,9 +12,14 @@
 
 // With FA_FUSED the compiler makes one fused operation of a * b + c in device code, as nvcc does
 // (its option -fmad=true), and leaves the host's alone, which on x86 has none without the option
-// -mfma. A function of the one kind cannot be inlined into one of the other: so it need not be.
+// -mfma. A function of the one kind cannot be inlined into one of the other: so it need not be. Nor
+// may g++ leave out the call of a kernel that only stores where nothing is (noipa).
 #if defined(FA_FUSED) && defined(__x86_64__)
+#ifdef __clang__
 #define __global__ __attribute__((target("fma")))
+#else
+#define __global__ __attribute__((target("fma"), noipa))
+#endif
 #define __device__ __attribute__((target("fma")))
 #define __forceinline__ inline
 #ifndef __clang__  // which takes no attribute there: what is inlined into a kernel is fused anyway
