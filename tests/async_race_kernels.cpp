@@ -277,6 +277,18 @@ RACE(64, wait_read_before_the_commit, kRace, "came before the commit at ") {
   if (first_thread()) ptx::cp_async_bulk_wait_read<0>();
 }
 
+// A tile that is stored a second time, as where a counter gives it twice.
+RACE(64, one_place_stored_twice, kRace,
+     "Both store the same place, so that one of them is lost: ") {
+  fill_tile();
+  if (!first_thread()) return;
+  for (int i = 0; i < 2; i++) {
+    store_tile(right ? out + 64 * i : out, first_line);
+    ptx::cp_async_bulk_commit();
+  }
+  ptx::cp_async_bulk_wait_read<0>();
+}
+
 // What has been read need not have been written.
 RACE(64, result_before_it_is_written, kRace,
      "waits until it has read, and not until it has written. Missing: cp_async_bulk_wait there,") {

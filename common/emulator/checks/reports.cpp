@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -483,7 +484,8 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
     const Order last = order(*first, *second);
     const std::string why = last.why + (last.cure.empty() ? "" : ". " + last.cure);
     if (!last.why.empty() && !asynchronous &&
-        (last.sure || is_between(emu::place(last.where), from, to))) {
+        (last.sure ||
+         is_between(emu::place(last.where), swapped ? to : from, swapped ? from : to))) {
       const ThreadCure usual = thread_cure(earlier, now);
       missing = std::string(usual.why) + ", and " + why;
       others.insert(others.begin(), std::string("missing: a ") + usual.barrier + " " + between);
@@ -499,6 +501,13 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
       (copy_too_early ||
        (is_copy(now.warp, now.lanes, now.clock) && !earlier_writes && !swapped))) {
     others.push_back("the copy is issued before the barrier or wait that protects what it fills");
+  }
+  if (asynchronous && earlier_writes && writes && !is_shared(address)) {
+    missing[0] = char(std::tolower(missing[0]));
+    others.insert(others.begin(), missing);
+    missing =
+        "Both store the same place, so that one of them is lost: an index is wrong, or a counter "
+        "gives one part twice";
   }
   missing += ".";
   for (const std::string& cause : others) missing += "\n  Or: " + cause + ".";
