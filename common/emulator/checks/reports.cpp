@@ -248,7 +248,8 @@ std::string Races::phase_of_copy(const Access& copy, const Actor& other) const {
 }
 
 // The accesses of copies, of products and of threads that wait for mbarriers often meet because one
-// of them goes to the wrong place, or because a thread has waited for the wrong phase. Returns that, with the last wait of each side.
+// of them goes to the wrong place, or because a thread has waited for the wrong phase. Returns
+// that, with the last wait of each side.
 std::string Races::or_else(const Access& earlier, const Actor& now) const {
   std::string text =
       "\n  Or: an index, a stage or a parity is wrong, so that these two should not "

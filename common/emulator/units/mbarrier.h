@@ -76,8 +76,8 @@ void trace_load(uintptr_t bar, const char* operation, int bytes, int read, std::
 Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where);
 // A copy has brought bytes, and what its starter knew of the ends of phases (Detector::known_ends).
 void bring_bytes(uintptr_t bar, int bytes, const std::vector<uint32_t>& ends, SourceLocation copy);
-// Returns what the last wait at the barrier was for, which did not wait for this copy, and why; "" if
-// there was none.
+// Returns what the last wait at the barrier was for, which did not wait for this copy, and why; ""
+// if there was none.
 std::string waited_for_another_phase(const Cluster& cluster, uintptr_t bar);
 // Returns whether a lane waits at the barrier.
 bool is_awaited(const Cluster& cluster, uintptr_t bar);
