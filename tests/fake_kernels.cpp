@@ -1,6 +1,7 @@
 // Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and
 // ceilings; twins that record, if the environment has FAKE_GPU_RECORDS; a kernel that takes every
-// problem, if it has FAKE_GPU_BEYOND.
+// problem, if it has FAKE_GPU_BEYOND. FAKE_GPU_SLOWER=50 makes each launch take 50 times as long,
+// so that fewer of them, all checked on this CPU, fill a time under load.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -42,7 +43,8 @@ void attention(const Problem& problem, const Tensors& tensors) {
 long launched(const char* name, double milliseconds = 1, std::optional<double> clock_mhz = 1980) {
   const std::vector<std::string> before = fake_gpu().what();
   fake_gpu().add(name);
-  fake_gpu().launch_ms = milliseconds;
+  static const char* const slower = getenv("FAKE_GPU_SLOWER");
+  fake_gpu().launch_ms = milliseconds * (slower ? atof(slower) : 1);
   fake_gpu().clock_mhz = clock_mhz;
   fake_gpu().power_w = clock_mhz ? std::optional<double>(500) : std::nullopt;
   launch_record().add(64, 1024, 0);

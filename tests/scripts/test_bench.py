@@ -551,7 +551,8 @@ class Library(unittest.TestCase):
 
 @unittest.skipUnless(FAKE and REAL, "libfake_library.so and libfa_bench.so are not built")
 class Command(ScriptTest):
-    SMALL = ("--dtype", "fp16", "--heads", "2", "--batch", "1", "--seq-len", "128", "--head-dim", "64", "--rest-ms", "0")
+    SMALL = ("--dtype", "fp16", "--heads", "2", "--batch", "1", "--seq-len", "128", "--head-dim", "64", "--rest-ms", "0", "--iters", "4",
+             "--load-seconds", "0")
 
     def setUp(self):
         super().setUp()
@@ -561,8 +562,8 @@ class Command(ScriptTest):
         # -S: no site-packages, so that no torch is found even where there is one.
         return [sys.executable, "-S", SCRIPTS / "fa", "bench", "--library", library, *arguments]
 
-    def call(self, *arguments, **options):
-        return self.run_script(*self.arguments(*arguments, **options))
+    def call(self, *arguments, library=FAKE, **options):
+        return self.run_script(*self.arguments(*arguments, library=library), **options)
 
     def data(self, done, code=0):
         self.assertEqual(done.returncode, code, done.stderr)
@@ -571,20 +572,20 @@ class Command(ScriptTest):
 
     @needs_venv("jsonschema")
     def test_a_run(self):
-        done = self.call(*self.SMALL, "--iters", "4", "--warmup", "2", "--rotate", "2", "--load-seconds", "0.01", "--peers",
-                         "fa2,matmul,copy", "--json", self.json)
+        done = self.call(*self.SMALL, "--warmup", "2", "--rotate", "2", "--load-seconds", "0.01", "--peers",
+                         "fa2,matmul,copy", "--json", self.json, env={"FAKE_GPU_SLOWER": "50"})
         data = self.data(done, 3)
         self.assertIn("peer/fa2 is left out: this Python cannot import torch", done.stderr)
         self.assertIn("fp16, head_dim 64, seq_len 128: timing 01_right, round 1 of 3, about", done.stderr)
         self.assertIn("Fake GPU: no protocol by name, 3 rounds of 4 launches, L2 warm, after 0 ms of rest\n", done.stdout)
         statuses = {record["kernel"]: record["status"] for record in data["records"]}
         self.assertEqual([name for name, status in statuses.items() if status == "passed"],
-                         ["01_right", "02_warm", "03_slow", "14_noisy", "ceiling/copy", "ceiling/matmul"])
+                         ["01_right", "02_warm", "03_slow", "10_exact_at_nan", "14_noisy", "ceiling/copy", "ceiling/matmul"])
         self.assertEqual([statuses[name] for name in ("04_right_once", "05_unsupported", "06_fatal", "07_first_buffers",
-                                                      "08_remembers", "09_skips")],
-                         ["wrong", "skipped", "error", "wrong", "wrong", "wrong"])
+                                                      "08_remembers", "09_skips", "16_repeats_signs", "17_rough_between")],
+                         ["wrong", "skipped", "error", *["wrong"] * 5])
         right = data["records"][0]
-        self.assertEqual((right["round_ms"], right["under_load"]["round_ms"]), ([1.0] * 3, [1.0] * 2))
+        self.assertEqual((right["round_ms"], right["under_load"]["round_ms"]), ([50.0] * 3, [50.0] * 2))
         self.assertIn("After 0.01 s without a pause:", done.stdout)
         self.assertEqual(data["protocol"], {**PROTOCOL, "warmup": 2, "iterations": 4, "rotating_inputs": 2, "load_seconds": 0.01})
         self.assertEqual(data["schema_version"], 6)
@@ -602,7 +603,7 @@ class Command(ScriptTest):
                 (("--lengths", "9,0,4", "--kv-lengths", "2,3,4", "--mask", "causal"),
                  {"mask": "causal", "kv_len": 4, "lengths": [9, 0, 4], "kv_lengths": [2, 3, 4]}, 2 * (3 + 10))):
             done = self.run_script(*self.arguments("beyond/right", "01", *small, *arguments, "--head-dim", "64", "--rest-ms", "0",
-                                                   "--rotate", "2", "--peers", "fa2", "--json", self.json), env=known)
+                                                   "--iters", "4", "--load-seconds", "0", "--rotate", "2", "--peers", "fa2", "--json", self.json), env=known)
             records = {record["kernel"]: record for record in self.data(done)["records"]}
             self.assertEqual({name: (record["status"], record["attended_pairs"]) for name, record in records.items()},
                              {"01_right": ("skipped", pairs), "beyond/right": ("passed", pairs), "peer/fa2": ("skipped", pairs)})
@@ -693,7 +694,7 @@ class Command(ScriptTest):
     def test_bad_arguments(self):
         cases = [
             (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa3_splits, fa4, cudnn_frontend,"),
-            (("17",), "there is no kernel 17; there are 01_right, 02_warm"),
+            (("20",), "there is no kernel 20; there are 01_right, 02_warm"),
             (("--protocol", "slow"), "'slow'"),
             (("--protocol", "quick", "--heads", "2"), "--heads does not go with --protocol"),
             (("--protocol", "quick", "--tokens", "4096"), "--tokens does not go with --protocol"),
