@@ -244,8 +244,54 @@ RACE(64, store_not_committed, kRace, "Missing: cp_async_bulk_commit before the w
   tile()[thread()] = 2.0f;
 }
 
+RACE(64, wait_read_leaves_one, kRace, "leaves 1 group under way, and this copy's is one of them") {
+  fill_tile();
+  if (first_thread()) {
+    store_tile(out, first_line);
+    ptx::cp_async_bulk_commit();
+    if (right) {
+      ptx::cp_async_bulk_wait_read<0>();
+    } else {
+      ptx::cp_async_bulk_wait_read<1>();
+    }
+  }
+  __syncthreads();
+  SECOND;
+  tile()[thread()] = 2.0f;
+  __syncthreads();
+  if (first_thread()) ptx::cp_async_bulk_wait_read<0>();
+}
+
+RACE(64, wait_read_before_the_commit, kRace, "came before the commit at ") {
+  fill_tile();
+  if (first_thread()) {
+    store_tile(out, first_line);
+    if (right) ptx::cp_async_bulk_commit();
+    ptx::cp_async_bulk_wait_read<0>();
+    if (!right) ptx::cp_async_bulk_commit();
+  }
+  __syncthreads();
+  SECOND;
+  tile()[thread()] = 2.0f;
+  __syncthreads();
+  if (first_thread()) ptx::cp_async_bulk_wait_read<0>();
+}
+
+// A tile that is stored a second time, as where a counter gives it twice.
+RACE(64, one_place_stored_twice, kRace,
+     "Both store the same place, so that one of them is lost: ") {
+  fill_tile();
+  if (!first_thread()) return;
+  for (int i = 0; i < 2; i++) {
+    store_tile(right ? out + 64 * i : out, first_line);
+    ptx::cp_async_bulk_commit();
+  }
+  ptx::cp_async_bulk_wait_read<0>();
+}
+
 // What has been read need not have been written.
-RACE(64, result_before_it_is_written, kRace, "Missing: cp_async_bulk_wait in") {
+RACE(64, result_before_it_is_written, kRace,
+     "waits until it has read, and not until it has written. Missing: cp_async_bulk_wait there,") {
   fill_tile();
   if (!first_thread()) return;
   store_tile(out, first_line);
@@ -269,7 +315,7 @@ RACE(64, store_not_waited_for, "may not have read its shared memory yet",
 }
 
 // ---- mbarriers themselves -----------------------------------------------------------------------
-RACE(64, arrival_orders, kRace, "Missing: a __syncthreads() between") {
+RACE(64, arrival_orders, kRace, " has arrived before its access, at ") {
   make_barriers(32);
   if (thread() < 32) {
     if (!right) ptx::mbarrier_arrive(&smem().empty[0]);
@@ -278,6 +324,56 @@ RACE(64, arrival_orders, kRace, "Missing: a __syncthreads() between") {
   } else {
     ptx::mbarrier_wait(&smem().empty[0], 0);
     read_tile(out, lane());
+  }
+}
+
+// All lanes store, and one arrives for them.
+RACE(64, one_lane_arrives_for_all, kRace, "Missing: a __syncwarp() before that arrival, or") {
+  make_barriers();
+  if (thread() < 32) {
+    write_tile(lane());
+    if (right) __syncwarp();
+    if (first_thread()) ptx::mbarrier_arrive(&smem().empty[0]);
+  } else {
+    ptx::mbarrier_wait(&smem().empty[0], 0);
+    read_tile(out, lane());
+  }
+}
+
+// Warp 0 gives the place free for warp 1 as well.
+RACE(96, one_warp_arrives_for_two, kRace, "where no thread of warp 1 has arrived in that phase") {
+  if (thread() < 64) tile()[thread()] = 1.0f;
+  make_barriers(right ? 2 : 1);
+  if (thread() < 64) {
+    FIRST;
+    out[thread()] = tile()[lane()];
+    __syncwarp();
+    if (lane() == 0 && (right || thread() == 0)) ptx::mbarrier_arrive(&smem().empty[0]);
+  } else {
+    ptx::mbarrier_wait(&smem().empty[0], 0);
+    SECOND;
+    tile()[lane()] = 1.0f;
+  }
+}
+
+// Thread 32 arrives twice, so that warp 2 is not waited for.
+RACE(128, one_arrival_too_many, kRace, "has arrived twice in phase 0") {
+  make_barriers(2);
+  if (thread() < 64) tile()[thread()] = 1.0f;
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (first_thread()) {
+    ptx::mbarrier_wait(&smem().empty[0], 0);
+    load_row(in, 0, 0, second_line);
+  } else if (thread() == 96) {
+    ptx::mbarrier_wait(&smem().full[0], 0);
+  } else if (thread() == 32) {
+    ptx::mbarrier_arrive(&smem().empty[0]);
+    if (!right) ptx::mbarrier_arrive(&smem().empty[0]);
+  } else if (thread() == 64) {
+    FIRST;
+    out[0] = tile()[0];
+    if (right) ptx::mbarrier_arrive(&smem().empty[0]);
   }
 }
 
@@ -326,7 +422,7 @@ RACE(64, more_arrivals_than_counted,
 }
 
 RACE(64, arrives_again_without_waiting,
-     "may count in the phase before: ", "missing: a wait for that phase") {
+     "may count in the phase before: ", "Or: missing: a wait for that phase") {
   make_barriers(2);
   if (lane() > 0) return;
   for (int turn = 0; turn < 2; turn++) {
@@ -338,7 +434,7 @@ RACE(64, arrives_again_without_waiting,
 
 // A barrier and its phases are known to others, too, who have heard of the waiting thread.
 RACE(64, arrives_after_another_has_waited,
-     "may count in the phase before: ", "missing: a wait for that phase") {
+     "may count in the phase before: ", "Or: missing: a wait for that phase") {
   make_barriers(2);
   for (int turn = 0; turn < 2; turn++) {
     SECOND;

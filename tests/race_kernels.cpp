@@ -39,7 +39,12 @@ const std::string kRace = "data race on byte ",
                   kUnwritten = "read of memory that nothing has written, byte ",
                   kSyncthreads = "Missing: a __syncthreads() between",
                   kSyncwarp = "Missing: a __syncwarp() between",
-                  kWait = "may still be under way. Missing: cp_async_wait ";
+                  kWait =
+                      "may still be under way: nobody has waited for it. Missing: "
+                      "cp_async_wait ",
+                  kLeaves =
+                      "leaves 1 group under way, and this copy's is one of them. Missing: "
+                      "cp_async_wait<0> there, ";
 
 // The first access of most races, and the second one.
 void store(int at) {
@@ -267,7 +272,7 @@ RACE(64, own_copy, kRace, kWait + "between") {
   ptx::cp_async_wait<0>();
 }
 
-RACE(64, latest_group, kRace, kWait + "between") {
+RACE(64, latest_group, kRace, kLeaves + "between") {
   copy(256, in);
   ptx::cp_async_commit();
   copy(0, in);
@@ -288,7 +293,8 @@ RACE(64, copy_not_committed, kRace, "Missing: cp_async_commit before the wait, b
   ptx::cp_async_wait<0>();
 }
 
-RACE(64, copy_of_another_warp, kRace, kSyncthreads) {
+RACE(64, copy_of_another_warp, kRace,
+     "Missing: a __syncthreads() behind a cp_async_wait of the thread that copies, between") {
   copy(0, in);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
@@ -315,7 +321,85 @@ RACE(64, copy_over_what_is_read, kRace, kSyncthreads) {
   ptx::cp_async_wait<0>();
 }
 
+// Nobody waits, and no barrier is there: warp 0 reads before warp 1 copies.
+RACE(64, nobody_waits, kRace,
+     "Missing: a __syncthreads() behind a cp_async_wait of the thread that copies, between") {
+  copy(0, in);
+  ptx::cp_async_commit();
+  if (right) {
+    ptx::cp_async_wait<0>();
+    __syncthreads();
+  }
+  read(out, thread(), (thread() ^ 32) * 4);
+  ptx::cp_async_wait<0>();
+}
+
+RACE(64, copy_behind_a_barrier_alone, kRace, kWait + "in the thread that copies, then a barrier") {
+  copy(0, in);
+  ptx::cp_async_commit();
+  if (right) ptx::cp_async_wait<0>();
+  __syncthreads();
+  read(out, thread(), (thread() ^ 32) * 4);
+  ptx::cp_async_wait<0>();
+}
+
+RACE(64, wait_leaves_one_group, kRace, kLeaves + "then a barrier, between") {
+  copy(0, in);
+  ptx::cp_async_commit();
+  if (right) {
+    ptx::cp_async_wait<0>();
+  } else {
+    ptx::cp_async_wait<1>();
+  }
+  __syncthreads();
+  read(out, thread(), (thread() ^ 32) * 4);
+  ptx::cp_async_wait<0>();
+}
+
+RACE(64, wait_before_the_commit, kRace, "came before the commit at ") {
+  copy(0, in);
+  if (right) ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  if (!right) ptx::cp_async_commit();
+  __syncthreads();
+  read(out, thread(), (thread() ^ 32) * 4);
+  ptx::cp_async_wait<0>();
+}
+
+// Two stages. The copy fills the one that others may still read, and the barrier comes after it.
+RACE(64, prefetch_before_the_barrier, kRace, "Or: the copy is issued before the barrier or wait") {
+  const auto prefetch = [&](int to) {
+    ptx::cp_async_wait<0>();
+    if (right) __syncthreads();
+    FIRST;
+    ptx::cp_async<16>(ptx::shared_address(&words()[to + thread() * 4]), in + thread() * 4);
+    ptx::cp_async_commit();
+    if (!right) __syncthreads();
+  };
+  copy(0, in);
+  ptx::cp_async_commit();
+  prefetch(256);
+  read(out, thread(), (thread() ^ 32) * 4);
+  prefetch(0);
+  read(out, thread(), 256 + (thread() ^ 32) * 4);
+  ptx::cp_async_wait<0>();
+}
+
 // ---- named barriers -----------------------------------------------------------------------------
+RACE(128, named_barrier_of_too_few, "may count in the phase before: ",
+     " threads have come to it so far, and its number is 64: the number is too small") {
+  words()[thread()] = 1.0f;
+  SECOND;
+  ptx::barrier_sync(1, right ? 128 : 64);
+}
+
+RACE(128, named_barrier_without_a_warp, kRace,
+     "has the number 64, and warps 0, 1 passed it without warp ") {
+  store(thread());
+  if (right || thread() < 64) ptx::barrier_sync(1, right ? 128 : 64);
+  if (thread() < 64) read(out, thread(), thread() + 64);
+}
+
 RACE(64, producer_arrives, kRace, kSyncthreads) {
   if (thread() < 32) {
     if (!right) ptx::barrier_arrive(1, 64);
@@ -395,8 +479,30 @@ RACE_KERNEL(2, 1, 32, one_cta_writes, kRace, "Do the two in separate launches.")
   }
 }
 
+// CTAs take tiles from a counter, whose start or step is wrong.
+uint32_t take(const float* in) {
+  uint32_t taken = 0;
+  auto* const counter = const_cast<uint32_t*>(reinterpret_cast<const uint32_t*>(in));
+  if (lane() == 0) taken = atomicAdd(counter, 1u) - 0x3f800000u;  // 1.0f is what it begins with
+  return __shfl_sync(0xffffffffu, taken, 0);
+}
+void store_rows(float* out, uint32_t tile) {
+  FIRST;
+  out[32 * tile + uint32_t(lane())] = float(blockIdx.x);
+}
+
+RACE_KERNEL(3, 1, 32, tile_taken_twice, kRace, "Both CTAs store the same place") {
+  const uint32_t taken = take(in);
+  store_rows(out, right ? taken : taken / 2);
+}
+
+RACE_KERNEL(3, 1, 32, first_tile_taken_again, kRace, "a counter") {
+  store_rows(out, blockIdx.x);
+  store_rows(out, (right ? 3 : 1) + take(in));
+}
+
 // ---- what nobody wrote --------------------------------------------------------------------------
-RACE(32, unwritten_shared, kUnwritten, "Write it first") {
+RACE(32, unwritten_shared, kUnwritten, "Or: the index of this read is wrong") {
   if (right) words()[thread()] = 1.0f;
   FIRST;
   out[thread()] = words()[thread()];
@@ -424,7 +530,7 @@ RACE(32, copy_not_waited_for, "exits without having waited for cp.async", "cp_as
 }
 
 RACE(64, unbalanced_barrier, "ends with barrier 5 out of balance: 32 of 64 threads",
-     "bar.sync or bar.arrive") {
+     "or its number is too great") {
   if (right || thread() < 32) ptx::barrier_arrive(5, 64);
 }
 

@@ -520,7 +520,7 @@ TEST(Atomics, RaceWithPlainAccessesAlone) {
       "atomicAdd.. at tests/test_cuda(.|\n)*make both of them atomic:\n  load through volatile, ");
   expect_report([&] { atomics_of_two_warps_then_load<<<1, 64>>>(x.data); }, "data race on byte 0");
   expect_report([&] { atomic_in_one_cta<<<2, 32>>>(x.data); },
-                "Or make both of them atomic:\n  load through volatile, ");
+                "Or: make both of them atomic:\n  load through volatile, ");
   add_all<int><<<4, 64>>>(x.data, 1);  // no report
 }
 
@@ -618,7 +618,7 @@ TEST(Handover, TheLastCtaSeesWhatLiesBeforeAFence) {
     }
     expect_report(
         [&] { reads_before_its_ticket<<<8, 1>>>(numbers.data, tickets.data, sum.data); },
-        "cannot wait for each other. Do the two in separate launches.\n  Or pass the first on");
+        "cannot wait for each other. Do the two in separate launches.\n  Or: pass the first on");
   }
   emu::options().os_threads = 0;
 }

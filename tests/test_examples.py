@@ -717,9 +717,9 @@ int main(int count, char** words) {
             ("x[threadIdx.x + 1] = x[threadIdx.x]", "2, 32", f"{between % ('__syncwarp()', 4)}; but if CTAs meet there, too, a second launch.\n"),
             ("for (int k = 64; k > 0; k /= 2) if (threadIdx.x < k) x[threadIdx.x] += x[threadIdx.x + k]", "1, 128",
              f"{between % ('__syncthreads()', 5)}.\n"),
-            ("*x = threadIdx.x", "1, 64", "Missing: a __syncthreads() between two iterations of line 6, if it is in a loop; or both write the same "
-             "bytes by mistake.\n"),
-            ("x[threadIdx.x]++", "2, 1", "the grid is too large.\n  Or, if all add to one value: atomicAdd().\n"))
+            ("*x = threadIdx.x", "1, 64", "Missing: a __syncthreads() between two iterations of line 6, if it is in a loop.\n  Or: both write "
+             "the same bytes by mistake.\n"),
+            ("x[threadIdx.x]++", "2, 1", "the grid is too large.\n  Or: all add to one value: atomicAdd().\n"))
         text = "".join(f"__global__ void f{i}(int* x) {{ {kernel}; }}\n" for i, (kernel, *_) in enumerate(cases))
         text += "int main(int, char** words) {\n  int *x, n = atoi(words[1]);\n  cudaMalloc(&x, 1024);\n  cudaMemset(x, 0, 1024);\n"
         text += "".join(f"  if (n == {i}) f{i}<<<{launch}>>>(x);\n" for i, (_, launch, _) in enumerate(cases)) + "}\n"
@@ -1115,7 +1115,8 @@ int main(int count, char** words) {
               f<<<1, 160>>>(out, in, atoi(words[1]));
             }"""
         early, released, _ = self.runs(text, [["0"], ["1"], ["2"]], [1, 1, 0])
-        self.assertIn("The copy may still be under way. Missing: an mbarrier.try_wait for the phase that the copy belongs to, ", early)
+        self.assertIn("The copy may still be under way: it belongs to phase 0 of its mbarrier, and the other side has waited for none. Missing: an "
+                      "mbarrier.try_wait for the phase that the copy belongs to, ", early)
         self.assertRegex(released, r"\n  wgmma\.mma_async at mine\.cu:\d+ by thread 0 \(warp 0 lane 0\)\n(.|\n)*Missing: a wgmma\.wait_group in the warp that releases the operands, before its arrival or barrier, ")
 
     def test_what_inline_ptx_reads_and_reaches(self):

@@ -708,6 +708,36 @@ TEST(Refusals, BulkBytes) {
   EXPECT_CONTAINS(load(0, 0, 272), "past the end of global buffer K");
 }
 
+// The CTA ends before its last copy.
+TEST(Refusals, CopiesThatNobodyWaitsFor) {
+  const Buffer in = upload("in", std::vector<uint32_t>(64, 7));
+  const auto refuses = [&](const char* sentence, auto waits) {
+    tma_test::refuses(sentence, 1, [&, waits] {
+      ptx::mbarrier_init(full(), 1);
+      ptx::fence_mbarrier_init();
+      const auto load = [&] {
+        ptx::mbarrier_arrive_expect_tx(full(), 256);
+        ptx::cp_async_bulk_load(shared_storage<Storage>().tile, in.data(), 256, full());
+      };
+      waits(load);
+    });
+  };
+  refuses("Nobody has waited for it. Missing: an mbarrier_wait for its phase.\n  Or: there is one",
+          [](auto load) { load(); });
+  refuses(
+      ", was for phase 0, and this copy belongs to phase 1.\n  Probably there is one copy too "
+      "many, or one wait too few.\n  Or: the parity of a wait is wrong",
+      [](auto load) {
+        load();
+        ptx::mbarrier_wait(full(), 0);
+        load();
+      });
+  refuses("this copy belongs to phase 0.\n  Probably the parity of a wait is wrong", [](auto load) {
+    load();
+    ptx::mbarrier_wait(full(), 1);
+  });
+}
+
 TEST(Refusals, Clusters) {
   refuses("Missing: cluster_arrive", 1, [] { ptx::cluster_wait(); });
   const auto refuses_two = [](const char* sentence, auto body) { refuses(sentence, 1, body, 2); };

@@ -7,6 +7,7 @@
 
 #include "common/emulator/core/launch.h"
 #include "common/launch/launch.h"
+#include "common/launch/tensor_map.h"
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
@@ -14,6 +15,7 @@
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/setmaxnreg.h"
+#include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
 #include "tests/support.h"
 
@@ -583,6 +585,61 @@ TEST_F(Emulated, DescriptorsOffTheAtom) {
             "no error");
 }
 
+// A tensor copy writes what a descriptor reads, each with a swizzle of its own.
+TEST_F(Checked, DescriptorsHaveTheSwizzleOfTheCopy) {
+  using layout::SwizzleMode;
+  struct Storage {
+    Ones ones;
+    uint64_t full;
+  };
+  Buffer source("source", 64 * 128);
+  source.upload(std::vector<uint16_t>(64 * 64, kOne).data());
+  int copy = 0;
+  const auto outcome_of = [&](SwizzleMode of_map, SwizzleMode of_descriptor, bool stores = false) {
+    const uint64_t columns = of_map == SwizzleMode::k64Bytes ? 32 : 64;
+    return test::error_of<emu::LaunchError>([&] {
+      emu::launch("probe", dim3(1), dim3(128), sizeof(Storage), [&] {
+        auto& smem = shared_storage<Storage>();
+        for (int i = int(threadIdx.x); i < 64 * 64; i += 128)
+          smem.ones.a.elements[i] = smem.ones.b.elements[i] = kOne;
+        ptx::fence_proxy_async();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+          ptx::mbarrier_init(&smem.full, 1);
+          ptx::fence_mbarrier_init();
+          const ptx::TensorMap map =
+              make_tensor_map(static_cast<const __half*>(source.data()), {64, 64}, {128},
+                              {uint32_t(columns), 64}, of_map);
+          ptx::mbarrier_arrive_expect_tx(&smem.full, int(columns) * 128);
+          copy = __LINE__ + 1;
+          ptx::cp_async_bulk_tensor_load(&smem.ones.b, &map, {0, 0}, &smem.full);
+        }
+        __syncthreads();
+        ptx::mbarrier_wait(&smem.full, 0);
+        if (stores) smem.ones.b.elements[threadIdx.x] = kTwo;
+        ptx::fence_proxy_async();
+        __syncthreads();
+        Sums acc = {};
+        ptx::wgmma_fence(acc);
+        ptx::wgmma<__half, kN>(
+            acc, of_a(smem.ones),
+            layout::descriptor(ptx::shared_address(&smem.ones.b), 16, 512, of_descriptor), false);
+        finish(acc);
+      });
+    });
+  };
+  for (const SwizzleMode mode : {SwizzleMode::kNone, SwizzleMode::k64Bytes, SwizzleMode::k128Bytes})
+    EXPECT_EQ(outcome_of(mode, mode), "no error");
+  std::string text = outcome_of(SwizzleMode::k128Bytes, SwizzleMode::k64Bytes);
+  EXPECT_CONTAINS(text, "its descriptor reads B with a swizzle of 64 bytes, but the copy at " +
+                            line(copy) + " has written it with a swizzle of 128 bytes");
+  EXPECT_CONTAINS(text, "Wrong: the swizzle in the descriptor.\n  Or: the one in the tensor map.");
+  text = outcome_of(SwizzleMode::kNone, SwizzleMode::k128Bytes);
+  EXPECT_CONTAINS(text, "has written it without a swizzle");
+  // What threads have stored there since is theirs.
+  EXPECT_EQ(outcome_of(SwizzleMode::k128Bytes, SwizzleMode::k64Bytes, true), "no error");
+}
+
 TEST_F(Emulated, DescriptorsCountSixteenBytes) {
   const std::string text = with_descriptors(
       [](const Ones& smem) { return layout::k_major_descriptor(ptx::shared_address(&smem.a) + 8); },
@@ -661,9 +718,11 @@ TEST_F(Checked, OverwrittenWhileUnderWay) {
   int store = 0;
   for (const std::string& text : ring({.wait = true, .barrier = true}, store)) {
     expect_race(text, store);
+    EXPECT_CONTAINS(text, "The product may still be running: the wait at ");
     EXPECT_CONTAINS(text,
-                    "The product may still be running. Missing: a wgmma_wait in the warp that "
-                    "releases the operands, before its arrival or barrier, between line ");
+                    "leaves up to 1 group under way, and this product is in one. Missing: a "
+                    "wgmma_wait for it in the warp that releases the operands, before its arrival "
+                    "or barrier, between line ");
   }
 }
 

@@ -73,32 +73,50 @@ std::string LaunchAccesses::name(const Culprit& culprit) const {
 }
 
 void LaunchAccesses::report(const Culprit& one, bool one_writes, const Culprit& other,
-                            bool other_writes, uintptr_t address, bool heard_of) {
+                            bool other_writes, uintptr_t address, Site atomic) {
   std::string text = std::string(kernel_) + ": data race on " + describe_place(address) +
                      line_of(operation_of(one.site), place_of(one.site), name(one)) +
                      line_of(operation_of(other.site), place_of(other.site), name(other));
-  if (heard_of) {
+  const bool both_write = one_writes && other_writes;
+  const bool both_store = both_write && !is_atomic(one.site) && !is_atomic(other.site);
+  if (atomic && both_store) {
+    text +=
+        "\n  Both CTAs store the same place, and before the second its CTA met an atomic that the "
+        "first one's CTA had executed:\n  " +
+        operation_of(atomic) + " at " + place_of(atomic) +
+        ". If CTAs take their parts from a counter there, two have taken the same one.\n  "
+        "Wrong: where the counter begins, its step, or an index made of it."
+        "\n  Or: the second is to overwrite the first. Missing: a __threadfence() between the "
+        "first and that atomic.";
+    return end_with({one.site, other.site, text});
+  }
+  if (atomic) {
     text +=
         "\n  Before the second, its CTA met an atomic that the first one's CTA had executed."
         "\n  Missing: a __threadfence() between the first and that atomic.";
     return end_with({one.site, other.site, text});
   }
   text += "\n  CTAs of a launch run in any order and cannot wait for each other. ";
-  text += one_writes && other_writes
+  text += both_write
               ? "Let each write its own part: an index lacks blockIdx, or the grid is too large."
               : "Do the two in separate launches.";
-  if (one_writes && other_writes && place_of(one.site) == place_of(other.site)) {
-    text += "\n  Or, if all add to one value: atomicAdd().";
+  if (both_store && atomics_) {
+    text +=
+        "\n  Or: they take parts from a counter, as this launch has atomics, and two take the same "
+        "one: the counter begins or\n  steps wrongly.";
+  }
+  if (both_write && place_of(one.site) == place_of(other.site)) {
+    text += "\n  Or: all add to one value: atomicAdd().";
   }
   if (is_atomic(one.site) != is_atomic(other.site)) {
-    text += " Or make both of them atomic";
+    text += "\n  Or: make both of them atomic";
     if (!(is_atomic(one.site) ? other_writes : one_writes)) {
       text += ":\n  load through volatile, or by atomicAdd() of 0";
     }
     text += ".";
   } else if (one_writes && !other_writes) {
     text +=
-        "\n  Or pass the first on: __threadfence() after it, then an atomic, whose address the "
+        "\n  Or: pass the first on: __threadfence() after it, then an atomic, whose address the "
         "other's CTA meets by an\n  atomic before it reads.";
   }
   end_with({one.site, other.site, text});
@@ -139,7 +157,14 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
     const uintptr_t address = (from.number << kPageLog2) + (i << page.log2);
     // An access and one of an earlier cluster.
     const auto heard_of = [&](const Culprit& other, const Access& access) {
-      return access.lesson && races.lessons_[access.lesson - 1].contains(other.cta / ctas_);
+      return access.lesson && races.lessons_[access.lesson - 1].known.contains(other.cta / ctas_);
+    };
+    const auto heard_at = [&](const Culprit& other, const Access& access) {
+      for (size_t lesson = 0; lesson < access.lesson; lesson++) {
+        if (races.lessons_[lesson].known.contains(other.cta / ctas_))
+          return races.lessons_[lesson].atomic;
+      }
+      return Site(0);
     };
     const auto race = [&](const Culprit& other, const Access& access) {
       return other.thread >= 0 && other.cta / ctas_ != cluster &&
@@ -149,7 +174,7 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
     const auto meet = [&](const Culprit& other, bool other_writes, const Access& access,
                           const Culprit& me, bool writes) {
       if (!race(other, access)) return;
-      report(other, other_writes, me, writes, address, heard_of(other, access));
+      report(other, other_writes, me, writes, address, heard_at(other, access));
     };
     const auto culprit = [&](const Access& access, uint32_t lanes) {
       Culprit who = races.culprit(access.warp, lanes, access.site);
@@ -230,6 +255,7 @@ void LaunchAccesses::add(uint64_t cluster, const Races* races) {
       pages.emplace_back(region_index(first), number, page.get());
   }
   std::sort(pages.begin(), pages.end());
+  atomics_ |= !races->lessons_.empty() || races->has_passed_on_;
   for (const Report& each : races->reports_) end_with(each);
   if (options().keep_going) report_unwritten(races->unwritten_shared_);
   for (const auto& [buffer, number, page] : pages) merge(cluster, *races, *page);

@@ -59,6 +59,7 @@ void Races::begin() {
   handovers_.clear();
   lessons_.clear();
   lesson_engine_ = -1;
+  has_passed_on_ = false;
   for (auto& page : pages_) free_pages_.push_back(std::move(page.second));
   pages_.clear();
   for (CachedPage& cached : cache_) cached = {};
@@ -361,11 +362,13 @@ void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site 
       update_of(kept) = {kept, read.site};
     }
   }
-  // The same store has been there before, and what came between was passed on.
-  const bool again = was_written && ((piece.site ^ site) << (64 - kTagShift)) == 0 &&
-                     before(piece, actor.seen) &&
+  // The same store, or another copy, has been there before, and what came between was passed on.
+  const bool known = was_written && before(piece, actor.seen) &&
                      (piece.warp != actor.warp || piece.clock != actor.clock);
-  uint32_t former = again ? kAgain : 0;
+  const bool again = known && ((piece.site ^ site) << (64 - kTagShift)) == 0;
+  const bool copied =
+      known && is_copy(actor.warp, actor.lanes, actor.clock) && (again || is_copy_site(piece.site));
+  uint32_t former = (again ? kAgain : 0) | (copied ? kCopied : 0);
   for (uint32_t at = piece.next; at; at = reads_[at].next) {
     if (!before(reads_[at], actor.seen) && !(atomic && is_atomic(reads_[at].site))) {
       report(reads_[at], modifies(reads_[at].site), actor, true, site, address, was_written,
@@ -373,7 +376,7 @@ void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site 
     }
   }
   if (former) {
-    for (uint32_t at = piece.next; at; at = reads_[at].next) former |= 1u << reads_[at].warp % 31;
+    for (uint32_t at = piece.next; at; at = reads_[at].next) former |= 1u << reads_[at].warp % 30;
     page.former.resize(page.pieces.size());
   }
   if (!page.former.empty()) page.former[index] = former;
@@ -503,9 +506,9 @@ void Races::access(const Lane& lane, uintptr_t address, size_t bytes, bool write
 void Races::atomic(const Lane& lane, uintptr_t address, size_t bytes, bool reads, bool writes,
                    Site site) {
   settle_all();
-  if (reads) pass_on(lane, address, true, false);
+  if (reads) pass_on(lane, address, true, false, site);
   access(lane, address, bytes, !reads, site);
-  if (writes) pass_on(lane, address, false, true);
+  if (writes) pass_on(lane, address, false, true, site);
 }
 
 void Races::volatile_access(const Lane& lane, uintptr_t address, size_t bytes, bool write,
@@ -514,7 +517,7 @@ void Races::volatile_access(const Lane& lane, uintptr_t address, size_t bytes, b
          program_counter | uint64_t(write ? kVolatileStoreTag : kVolatileLoadTag) << kTagShift);
 }
 
-void Races::pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes) {
+void Races::pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes, Site site) {
   const bool between_clusters = !is_shared(address);
   const bool fences = !fenced_[size_t(Fence::kCta)].empty();
   if (!between_clusters && !fences) return;
@@ -526,9 +529,9 @@ void Races::pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes
       here.asked = true;
       if (ClusterSet known = launch_.heard_of_at(address / 8); !known.empty()) {
         if (lesson_engine_ < 0) lesson_engine_ = new_engine(Engine::kLesson);
-        if (!lessons_.empty()) known.add(lessons_.back());
+        if (!lessons_.empty()) known.add(lessons_.back().known);
         if (lessons_.size() == 0xffff) lessons_.pop_back();
-        lessons_.push_back(std::move(known));
+        lessons_.push_back({std::move(known), site});
         here.lesson = uint32_t(lessons_.size());
       }
     }
@@ -553,7 +556,8 @@ void Races::pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes
     known = lesson(seen);
   }
   if (here.passed_on && known <= here.passed_on_lesson) return;
-  launch_.pass_on_at(address / 8, cluster_.index, known ? &lessons_[known - 1] : nullptr);
+  launch_.pass_on_at(address / 8, cluster_.index, known ? &lessons_[known - 1].known : nullptr);
+  has_passed_on_ = true;
   here.passed_on = true;
   here.passed_on_lesson = known;
 }

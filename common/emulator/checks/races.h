@@ -49,6 +49,7 @@
 
 #include "common/emulator/core/lane.h"          // IWYU pragma: export
 #include "common/emulator/core/memory.h"        // IWYU pragma: export
+#include "common/emulator/core/unit.h"          // IWYU pragma: export
 #include "common/emulator/core/vector_types.h"  // IWYU pragma: export
 #include "common/emulator/core/watch.h"         // IWYU pragma: export
 
@@ -120,13 +121,14 @@ struct ShadowPage {
   int log2 = 4;          // of the bytes of a piece
   std::vector<Access> pieces;
   // Of each piece whose write has overwritten one by the same instruction: kAgain and the warps
-  // that had read that one, by their numbers modulo 31. Empty: there is none.
+  // that had read that one, by their numbers modulo 30; kCopied if both are copies, perhaps by two
+  // instructions. Empty: there is none.
   std::vector<uint32_t> former;
   std::vector<uint8_t> stored;  // by plain stores, if Options::equal_stores; empty: nothing yet
   bool shared = false;          // of the shared memory of a CTA of the cluster
   ByteRange plain;              // where the short cut of access() may be taken
 };
-inline constexpr uint32_t kAgain = 1u << 31;
+inline constexpr uint32_t kAgain = 1u << 31, kCopied = 1u << 30;
 inline constexpr int kPageLog2 = 10;
 inline constexpr uintptr_t kPageMask = (uintptr_t(1) << kPageLog2) - 1;
 // For tables of 2^n entries: pages that a grid's width lies between come into different ones.
@@ -236,6 +238,10 @@ class Races final : public Detector {
   void end_copy(const Lane& lane, uintptr_t to, size_t bytes) override;
 
   void settle() override;
+  Site writer(uintptr_t address) override {
+    const ShadowPage& page = page_of(address, 16);
+    return page.pieces[(address & kPageMask) >> page.log2].site;
+  }
   void end_of_cta(const Cta& cta) override;
   const std::string& race_within_warp() const override { return within_warp_; }
   std::string unwritten_read() const override;
@@ -275,9 +281,13 @@ class Races final : public Detector {
   uint16_t lesson(const uint32_t* seen) const {
     return lessons_.empty() ? uint16_t(0) : uint16_t(seen[threads_ + size_t(lesson_engine_)]);
   }
-  void pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes);
+  void pass_on(const Lane& lane, uintptr_t address, bool reads, bool writes, Site site);
   void tick(const Lane& lane);
   void resize(size_t stride);
+  bool is_copy(int warp, uint32_t lanes, uint32_t clock) const {
+    const Engine* const engine = engine_of(warp, lanes);
+    return engine ? *engine == Engine::kLoad : clock == kInFlight;
+  }
   bool is_engine(const Access& access) const { return access.warp * size_t(kWarpSize) >= threads_; }
   const Engine* engine_of(int warp, uint32_t lanes) const;
   bool has_fenced(const Access& access) const;  // of threads: each has executed a fence after it
@@ -319,9 +329,11 @@ class Races final : public Detector {
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
   void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
               uintptr_t address, bool was_written, uint32_t former = 0);
-  std::string commit_cure(const Access& earlier, uintptr_t address) const;
+  std::string cure_of_work(const Access& earlier, const Actor& now, uintptr_t address) const;
   std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
                    bool same_thread, bool swapped) const;
+  std::string cure_of_early_copy(const Access& earlier, const Actor& now, bool too_early) const;
+  Order order(const Lane& first, const Lane& second) const;
   ThreadCure thread_cure(const Access& earlier, const Actor& now) const;
   Update& update_of(Site store) { return updates_[store % std::size(updates_)]; }
   bool is_update(Site store, Site load) {
@@ -399,8 +411,13 @@ class Races final : public Detector {
   };
   LaunchAccesses& launch_;
   std::unordered_map<uintptr_t, Handover> handovers_;
-  std::vector<ClusterSet> lessons_;  // after each: the clusters known by then
+  struct Lesson {
+    ClusterSet known;  // the clusters known by then
+    Site atomic;       // that has taught it
+  };
+  std::vector<Lesson> lessons_;
   int lesson_engine_ = -1;
+  bool has_passed_on_ = false;       // something to other clusters
   std::vector<uint32_t> passed_on_;  // [stride_]: what this cluster has passed on to others
 };
 
@@ -511,8 +528,9 @@ class LaunchAccesses {
     std::pmr::vector<uint8_t> stored;  // by the writers; empty: by none in plain stores
   };
   void merge(uint64_t cluster, const Races& races, const ShadowPage& page);
+  // `atomic`: by which the other one's cluster had heard of the first one's; 0: by none.
   void report(const Culprit& one, bool one_writes, const Culprit& other, bool other_writes,
-              uintptr_t address, bool heard_of);
+              uintptr_t address, Site atomic);
   std::string name(const Culprit& culprit) const;
   void note(const EqualStores& stores) const;
   void report_unwritten(const Races::Unwritten& read);
@@ -528,6 +546,7 @@ class LaunchAccesses {
   std::pmr::unordered_map<uintptr_t, Page> pages_{&memory_};
   Races::Unwritten unwritten_;
   EqualStores equal_stores_;  // the first
+  bool atomics_ = false;      // the clusters so far have executed some that others can meet
   std::vector<Report> reports_;
   std::mutex heard_mutex_;
   std::unordered_map<uintptr_t, ClusterSet> heard_of_;

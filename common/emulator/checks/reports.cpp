@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
@@ -55,6 +58,16 @@ std::string line_name(const std::string& place, const std::string& other) {
   return one_file && colon != std::string::npos ? "line " + place.substr(colon + 1) : place;
 }
 
+// Whether a place is in the file of two others and between them, where the way from the first to
+// the second may lead round a loop.
+bool is_between(const std::string& place, const std::string& first, const std::string& second) {
+  const auto file = [](const std::string& text) { return text.substr(0, text.rfind(':')); };
+  const auto line = [](const std::string& text) { return atoi(&text[text.rfind(':') + 1]); };
+  if (place.empty() || file(place) != file(first) || file(place) != file(second)) return false;
+  const int at = line(place), from = line(first), to = line(second);
+  return from < to ? from < at && at < to : at > from || at < to;
+}
+
 // `both_write`: so what is missing within one line has no place but between iterations. `again`:
 // the second is a store that has been there before.
 std::string between_places(const std::string& first, const std::string& second, bool both_write,
@@ -100,6 +113,11 @@ std::string operation_of(Site site) {
   }
 }
 
+bool is_copy_site(Site site) {
+  const NamedSite* const it = is_atomic(site) ? nullptr : named(site);
+  return it && strncmp(it->operation, "cp.async", 8) == 0;
+}
+
 std::string place_of(Site site) {
   if (const NamedSite* const it = named(site)) {
     return relative_path(it->file) + ":" + std::to_string(it->line);
@@ -119,7 +137,8 @@ std::string line_of(const std::string& verb, const std::string& place, const std
 std::string unwritten_text(Site site, const std::string& who, uintptr_t address) {
   return "read of memory that nothing has written, " + describe_place(address) +
          line_of(operation_of(site), place_of(site), who) +
-         "\n  Write it first: a tile's tail, a row or a copy is missing, or an index is wrong.";
+         "\n  Write it first: a tile's tail, a row or a copy is missing.\n  Or: the index of this "
+         "read is wrong.";
 }
 
 // ---- calls --------------------------------------------------------------------------------------
@@ -218,14 +237,19 @@ std::string Races::unwritten_read() const {
 // side knows to be over.
 std::string Races::phase_of_copy(const Access& copy, const Actor& other) const {
   const size_t at = size_t(copy.warp) * kWarpSize + size_t(std::countr_zero(copy.lanes));
-  if (at < threads_ || other.seen[at] == 0) return "";
+  if (at < threads_) return "";
+  if (other.seen[at] == 0) {
+    return ": it belongs to phase " + std::to_string(copy.clock - 1) +
+           " of its mbarrier, and the other side has waited for none";
+  }
   return ": it belongs to phase " + std::to_string(copy.clock - 1) +
          " of its mbarrier, and phase " + std::to_string(other.seen[at] - 1) +
          ", which the other side has waited for, ended without its bytes";
 }
 
-// The accesses of copies and products often meet because one of them goes to the wrong place, or
-// because a thread has waited for the wrong phase. Returns that, with the last wait of each side.
+// The accesses of copies, of products and of threads that wait for mbarriers often meet because one
+// of them goes to the wrong place, or because a thread has waited for the wrong phase. Returns
+// that, with the last wait of each side.
 std::string Races::or_else(const Access& earlier, const Actor& now) const {
   std::string text =
       "\n  Or: an index, a stage or a parity is wrong, so that these two should not "
@@ -285,6 +309,13 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
     return "The copy overwrites what may still be in use. Missing: an mbarrier_arrive after it "
            "that the copying thread waits for (or an mbarrier_wait before it), ";
   }
+  if (now.clock == kInFlight && swapped && earlier.warp != now.warp) {
+    return "The copy comes after what should have waited for it. Missing: a __syncthreads() "
+           "behind a cp_async_wait of the thread that copies, ";
+  }
+  if (now.clock == kInFlight && !earlier_writes && earlier.clock != kInFlight) {
+    return cure_of_early_copy(earlier, now, false);
+  }
   if (earlier.clock == kInFlight && same_thread) {
     return "The copy may still be under way. Missing: cp_async_wait ";
   }
@@ -296,17 +327,51 @@ std::string Races::cure(const Access& earlier, bool earlier_writes, const Actor&
   return std::string(between.why) + ". Missing: a " + between.barrier + " ";
 }
 
-// The same where the work has been waited for in vain, as it was not committed; "" where it was.
-std::string Races::commit_cure(const Access& earlier, uintptr_t address) const {
+// A copy that has been issued before all have read what it overwrites. `too_early`: the copy is the
+// earlier of the two here.
+std::string Races::cure_of_early_copy(const Access& earlier, const Actor& now,
+                                      bool too_early) const {
+  const std::string text = "The copy overwrites what may still be in use";
+  const bool bulk = engine_of(earlier.warp, earlier.lanes) != nullptr;
+  const std::string missing =
+      bulk ? "issing: an mbarrier_arrive behind that read, which the copying thread waits for, "
+           : std::string("issing: a ") + thread_cure(earlier, now).barrier + " ";
+  if (too_early) {
+    return text + ": it is issued before thread " +
+           std::to_string(lane_of(now.warp, now.lanes)->thread) +
+           " has read what an earlier copy brought. M" + missing;
+  }
+  const Lane& reader = *lane_of(earlier.warp, earlier.lanes);
+  const std::string at = reader.operation;
+  if (reader.state == LaneState::kParked && (at == "__syncthreads()" || at == "bar.sync")) {
+    return text + ": thread " + std::to_string(reader.thread) + ", which has read it, waits in " +
+           at + " at " + place(reader.where) +
+           ", and the copy is issued before that. Move it behind.\n  Or: m" + missing;
+  }
+  return text + ". M" + missing;
+}
+
+// The same of work under way, if its unit knows why it is.
+std::string Races::cure_of_work(const Access& earlier, const Actor& now, uintptr_t address) const {
   if (!is_engine(earlier) && earlier.clock != kInFlight) return "";
+  const Lane& starter = *lane_of(earlier.warp, earlier.lanes);
+  const UnderWay work{starter, engine_of(earlier.warp, earlier.lanes),
+                      lane_of(now.warp, now.lanes) == &starter && !(now.lanes & (now.lanes - 1))};
   for (Unit* const unit : cluster_.units_in_order) {
-    const Uncommitted found = unit->uncommitted(*lane_of(earlier.warp, earlier.lanes), address);
-    if (!found.missing) continue;
-    return std::string(found.why) +
-           ", because a wait covers what has been committed. Missing: " + found.missing +
-           " before the wait, ";
+    const Cause cause = unit->why_under_way(work, address);
+    if (!cause.why.empty()) return cause.why + ". Missing: " + cause.missing + " ";
   }
   return "";
+}
+
+// Of the barriers at which the second thread has waited: the last one.
+Order Races::order(const Lane& first, const Lane& second) const {
+  Order last;
+  for (Unit* const unit : cluster_.units_in_order) {
+    Order order = unit->order(first, second);
+    if (order.when > last.when) last = std::move(order);
+  }
+  return last;
 }
 
 Races::ThreadCure Races::thread_cure(const Access& earlier, const Actor& now) const {
@@ -346,10 +411,14 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
   // after the write.
   const bool between_threads = !is_engine(earlier) && earlier.clock != kInFlight &&
                                !engine_of(now.warp, now.lanes) && earlier_writes != writes;
-  // A store has come too early if the reader has not yet read what the same store left before.
-  const bool too_early =
-      between_threads && earlier_writes && (former & kAgain) && !(former >> now.warp % 31 & 1);
-  const bool again = too_early || (between_threads && writes && (former & kAgain));
+  // A store has come too early if the reader has not yet read what the same store left before, and
+  // so has a copy.
+  const bool copy_too_early = is_copy(earlier.warp, earlier.lanes, earlier.clock) && !writes &&
+                              (former & kCopied) && !(former >> now.warp % 30 & 1);
+  const bool too_early = copy_too_early || (between_threads && earlier_writes &&
+                                            (former & kAgain) && !(former >> now.warp % 30 & 1));
+  const bool again = (too_early && !is_engine(earlier) && (former & kAgain)) ||
+                     (between_threads && writes && (former & kAgain));
   const bool swapped = (!earlier_writes && !was_written) || too_early;
   const bool same_thread = !other.warp && one.thread == other.thread;
   const Callers callers = callers_of(one.site, place),
@@ -362,38 +431,89 @@ void Races::report(const Access& earlier, bool earlier_writes, const Actor& now,
     from = place;
     to = other_place;
   }
-  std::string missing = commit_cure(earlier, address);
+  const std::string between = between_places(swapped ? to : from, swapped ? from : to,
+                                             earlier_writes && writes, again && same_caller);
+  std::string missing = copy_too_early ? cure_of_early_copy(earlier, now, true)
+                        : swapped      ? ""
+                                       : cure_of_work(earlier, now, address);
   if (missing.empty()) missing = cure(earlier, earlier_writes, now, writes, same_thread, swapped);
-  missing += between_places(swapped ? to : from, swapped ? from : to, earlier_writes && writes,
-                            again && same_caller);
+  missing += between;
+  std::vector<std::string> others;  // causes that look the same
+  const bool later_engine = engine_of(now.warp, now.lanes) != nullptr;
+  const bool asynchronous = earlier.clock == kInFlight || is_engine(earlier) || later_engine;
   const bool plain = !named(earlier.site) && !named(site) && !is_atomic(earlier.site) &&
                      !is_atomic(site) && earlier.clock != kInFlight;
+  const bool update = plain && earlier_writes != writes && place == other_place &&
+                      is_update(writes ? site : earlier.site, writes ? earlier.site : site);
+  // For an mbarrier, whose phase may have been the wrong one.
+  const bool waited = lane_of(earlier.warp, earlier.lanes)->last_wait.where.line ||
+                      lane_of(now.warp, now.lanes)->last_wait.where.line;
   const dim3& grid = cluster_.ctas[0].grid_dim;
-  if (plain && earlier_writes != writes) {
-    if (place == other_place &&
-        is_update(writes ? site : earlier.site, writes ? earlier.site : site)) {
-      const ThreadCure between = thread_cure(earlier, now);
-      missing = std::string(between.why) +
-                ", and both threads change one value. Missing: an atomic in " +
-                line_name(place, place) + ", such as atomicAdd();\n  a " + between.barrier +
-                " is enough only if they meet in different iterations of a loop";
-    } else if (!is_shared(address) && uint64_t(grid.x) * grid.y * grid.z > cluster_.ctas.size()) {
-      missing += "; but if CTAs meet there, too, a second launch";
-    }
-  } else if (is_atomic(earlier.site) != is_atomic(site)) {
-    missing += "; or make both of them atomic";
+  if (update) {
+    const ThreadCure in_a_loop = thread_cure(earlier, now);
+    missing = std::string(in_a_loop.why) +
+              ", and both threads change one value. Missing: an atomic in " +
+              line_name(place, place) + ", such as atomicAdd();\n  a " + in_a_loop.barrier +
+              " is enough only if they meet in different iterations of a loop";
+  } else if (plain && earlier_writes != writes && !is_shared(address) &&
+             uint64_t(grid.x) * grid.y * grid.z > cluster_.ctas.size()) {
+    missing += "; but if CTAs meet there, too, a second launch";
+  }
+  if (is_atomic(earlier.site) != is_atomic(site)) {
+    std::string atomic = "make both of them atomic";
     if (!(is_atomic(site) ? earlier_writes : writes)) {  // volatile loads of global memory count
-      missing += is_shared(address) ? ":\n  load by atomicAdd() of 0"
-                                    : ":\n  load through volatile, or by atomicAdd() of 0";
+      atomic += is_shared(address) ? ":\n  load by atomicAdd() of 0"
+                                   : ":\n  load through volatile, or by atomicAdd() of 0";
     }
-  } else if (place == other_place && earlier_writes && writes) {
-    missing += "; or both write the same bytes by mistake";
+    others.push_back(atomic);
+    if (!is_shared(address)) {
+      others.push_back(
+          "missing: a __threadfence() between the first and an atomic, by which the second's "
+          "thread hears of it");
+    }
+  } else if (place == other_place && earlier_writes && writes && !asynchronous) {
+    others.push_back("both write the same bytes by mistake");
+  } else if (!asynchronous && !update && !waited) {
+    others.push_back("an index is wrong, so that these two should not have met");
+  }
+  // What their threads have done at the barrier that should have ordered them.
+  bool explained = false;
+  const Lane *first = lane_of(earlier.warp, earlier.lanes), *second = lane_of(now.warp, now.lanes);
+  if (swapped && !copy_too_early) std::swap(first, second);
+  if (first->warp != second->warp && !update &&
+      (!asynchronous || (later_engine && !earlier_writes && !swapped))) {
+    const Order last = order(*first, *second);
+    const std::string why = last.why + (last.cure.empty() ? "" : ". " + last.cure);
+    if (!last.why.empty() && !asynchronous &&
+        (last.sure ||
+         is_between(emu::place(last.where), swapped ? to : from, swapped ? from : to))) {
+      const ThreadCure usual = thread_cure(earlier, now);
+      missing = std::string(usual.why) + ", and " + why;
+      others.insert(others.begin(), std::string("missing: a ") + usual.barrier + " " + between);
+    } else if (!last.why.empty() && (last.sure || !asynchronous)) {
+      others.insert(others.begin(), why);
+      explained = last.sure;
+    }
+  } else if (is_engine(earlier) && is_copy(earlier.warp, earlier.lanes, 0) && !writes) {
+    const Order last = order(*second, *first);  // which should have read before
+    if (last.too_many) others.insert(others.begin(), last.why);
+  }
+  if (!explained && missing.find("Move it behind") == missing.npos &&
+      (copy_too_early ||
+       (is_copy(now.warp, now.lanes, now.clock) && !earlier_writes && !swapped))) {
+    others.push_back("the copy is issued before the barrier or wait that protects what it fills");
+  }
+  if (asynchronous && earlier_writes && writes && !is_shared(address)) {
+    missing[0] = char(std::tolower(missing[0]));
+    others.insert(others.begin(), missing);
+    missing =
+        "Both store the same place, so that one of them is lost: an index is wrong, or a counter "
+        "gives one part twice";
   }
   missing += ".";
+  for (const std::string& cause : others) missing += "\n  Or: " + cause + ".";
   // What lacks a proxy fence alone is ordered: there it is clear what is missing.
-  const bool asynchronous =
-      earlier.clock == kInFlight || is_engine(earlier) || engine_of(now.warp, now.lanes);
-  if (asynchronous && !(engine_of(now.warp, now.lanes) && before(earlier, now.seen))) {
+  if (asynchronous ? !(later_engine && before(earlier, now.seen)) : waited && !update) {
     missing += or_else(earlier, now);
   }
   const bool clusters = cluster_.ctas.size() > 1;

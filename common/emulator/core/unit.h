@@ -20,9 +20,29 @@
 
 namespace emu {
 
-// Why work goes on, and what would have committed it; null: no work does.
-struct Uncommitted {
-  const char *why = nullptr, *missing = nullptr;
+enum class Engine : uint8_t;
+
+// What a thread has started, and runs beside it. `own`: it is that thread which did not wait.
+struct UnderWay {
+  const Lane& starter;
+  const Engine* engine;  // null: a cp.async
+  bool own;
+};
+
+// Why nothing orders two accesses, and what is missing; "": the unit does not know.
+struct Cause {
+  std::string why, missing;
+};
+
+// What the threads of two accesses have done at a unit's barriers, if the second's last barrier was
+// one of them.
+struct Order {
+  uint32_t when = 0;      // the second thread's clock behind that barrier; 0: there was none
+  std::string why = "";   // what is wrong with it, if something is
+  std::string cure = "";  // a sentence; "": why says it
+  SourceLocation where;   // of the second thread
+  bool sure = false;      // it explains the race; otherwise perhaps
+  bool too_many = false;  // an arrival too many does
 };
 
 // There is one object of each unit for each cluster that runs at the same time; an OS thread uses
@@ -48,9 +68,14 @@ class Unit {
   // reports there.
   virtual void polled([[maybe_unused]] uintptr_t address) {}
 
-  // Work of `lane` that reaches `address` and goes on behind a wait, as it has not been committed.
-  virtual Uncommitted uncommitted([[maybe_unused]] const Lane& lane,
-                                  [[maybe_unused]] uintptr_t address) {
+  // Why work that reaches `address` may still be under way.
+  virtual Cause why_under_way([[maybe_unused]] const UnderWay& work,
+                              [[maybe_unused]] uintptr_t address) {
+    return {};
+  }
+
+  // Why what `first` did need not come before what `second` does.
+  virtual Order order([[maybe_unused]] const Lane& first, [[maybe_unused]] const Lane& second) {
     return {};
   }
 

@@ -104,6 +104,9 @@ class Detector {
   // and must be seen before the OS thread waits for other clusters.
   virtual void settle() = 0;
 
+  // Who wrote to `address` last; 0: nobody.
+  virtual Site writer(uintptr_t address) = 0;
+
   // ---- the end
   // The CTA ends: accesses to its shared memory from other CTAs must have come before.
   virtual void end_of_cta(const Cta& cta) = 0;

@@ -24,8 +24,19 @@ struct NamedBarrier {
   const char* ended_operation = "";
   SourceLocation ended_where;
   int ended_expected = 0;
+  // The warps that have come: in this phase, and ever. (A CTA has at most 32.)
+  uint32_t warps = 0, warps_so_far = 0;
   Clocks arriving,
       ended;  // checked build: what those that arrived had seen, in this phase and in the last one
+};
+
+// The last barrier that a thread has waited at and passed.
+struct Passed {
+  uint32_t when = 0;  // the thread's clock behind it; 0: there was none
+  int index = 0, expected = 0;
+  const char* operation = "";
+  SourceLocation where;
+  uint32_t warps = 0;  // that ended its phase
 };
 
 std::string at_barrier(const Lane& lane);
@@ -39,18 +50,22 @@ class Barriers : public Unit {
   explicit Barriers(const Cluster& cluster)
       : barriers_(cluster.ctas.size() * kNamedBarriers),
         open_(cluster.ctas.size()),
-        waits_at_(cluster.lanes.size()) {}
+        waits_at_(cluster.lanes.size()),
+        passed_(cluster.lanes.size()) {}
 
   void begin() override {
     std::fill(open_.begin(), open_.end(), 0);
     for (NamedBarrier& barrier : barriers_) {
       barrier.arrived = barrier.expected = barrier.ended_expected = 0;
+      barrier.warps = barrier.warps_so_far = 0;
       barrier.arriving.clear();
       barrier.ended.clear();
     }
+    for (Passed& each : passed_) each = {};
   }
   void thread_has_ended(Lane& me) override;
   std::string complaint(const Cta& cta) override;
+  Order order(const Lane& first, const Lane& second) override;
 
   NamedBarrier& of(const Cta& cta, int index) {
     return barriers_[size_t(cta.rank * kNamedBarriers + index)];
@@ -66,7 +81,8 @@ class Barriers : public Unit {
   std::vector<NamedBarrier> barriers_;  // [CTAs][kNamedBarriers]
   std::vector<uint32_t>
       open_;  // [CTAs]: bit i says that some have arrived at barrier i, and not all
-  std::vector<int> waits_at_;  // [lanes]: the barrier at which each of those that wait does so
+  std::vector<int> waits_at_;   // [lanes]: the barrier at which each of those that wait does so
+  std::vector<Passed> passed_;  // [lanes], in the checked build
 };
 
 const UnitOf<Barriers> barriers{10};
@@ -94,14 +110,23 @@ void Barriers::complete_if_all_arrived(Cta& cta, int index) {
   if (barrier.arrived == 0 || barrier.arrived < expected(cta, barrier)) return;
   barrier.ended_operation = barrier.operation;
   barrier.ended_where = barrier.where;
-  barrier.ended_expected = barrier.expected;
+  const int expected_by_all = barrier.ended_expected = barrier.expected;
   barrier.arrived = barrier.expected = 0;
   open(cta) &= ~(1u << index);
   for (Lane& lane : cta.lanes) {
     if (!is_at_barrier(lane) || waits_at(lane) != index) continue;
-    if (cta.detector) cta.detector->acquire(lane, barrier.arriving);
+    if (cta.detector) {
+      cta.detector->acquire(lane, barrier.arriving);
+      passed_[size_t(lane.number)] = {cta.detector->clock(lane),
+                                      index,
+                                      expected_by_all,
+                                      lane.operation,
+                                      lane.where,
+                                      barrier.warps};
+    }
     wake(lane);
   }
+  barrier.warps = 0;
   std::swap(barrier.ended, barrier.arriving);
   barrier.arriving.clear();
   if (cta.recorder) cta.recorder->complete(&barrier);
@@ -128,6 +153,35 @@ void Barriers::thread_has_ended(Lane& me) {
   if (rest_of_warp) report(*rest_of_warp);
 }
 
+std::string threads(int count) { return std::to_string(count) + " threads"; }
+int threads_of(uint32_t warps) { return std::popcount(warps) * kWarpSize; }
+
+// "warps 0, 1, 3"
+std::string name(uint32_t warps) {
+  std::string text = std::has_single_bit(warps) ? "warp " : "warps ";
+  for (uint32_t rest = warps; rest; rest &= rest - 1) {
+    text += std::to_string(std::countr_zero(rest)) + ((rest & (rest - 1)) ? ", " : "");
+  }
+  return text;
+}
+
+// A named barrier that the second thread has passed, and whose number is too small for the first.
+Order Barriers::order(const Lane& first, const Lane& second) {
+  const Passed& passed = passed_[size_t(second.number)];
+  Order order{.when = passed.when, .where = passed.where};
+  const uint32_t its_warp = 1u << first.warp->index;
+  if (passed.when == 0 || passed.expected == 0 || first.cta != second.cta ||
+      (passed.warps & its_warp)) {
+    return order;
+  }
+  const uint32_t all = of(*second.cta, passed.index).warps_so_far | passed.warps | its_warp;
+  order.why = std::string(passed.operation) + " at " + place(passed.where) + " has the number " +
+              std::to_string(passed.expected) + ", and " + name(passed.warps) +
+              " passed it without " + name(its_warp) + "; with " + name(all) +
+              " it would have to be " + std::to_string(threads_of(all));
+  return order;
+}
+
 std::string Barriers::complaint(const Cta& cta) {
   for (int i = 0; i < kNamedBarriers; i++) {
     const NamedBarrier& barrier = of(cta, i);
@@ -135,7 +189,9 @@ std::string Barriers::complaint(const Cta& cta) {
     return "ends with barrier " + std::to_string(i) +
            " out of balance: " + std::to_string(barrier.arrived) + " of " +
            std::to_string(barrier.expected) +
-           " threads have arrived\n  Missing: a bar.sync or bar.arrive of the others.";
+           " threads have arrived\n  Missing: a bar.sync or bar.arrive of the others.\n  Or: " +
+           barrier.operation + " at " + place(barrier.where) +
+           " comes once too often, or its number is too great.";
   }
   return "";
 }
@@ -158,17 +214,24 @@ void arrive(int index, int expected, bool waits, const char* operation, SourceLo
   }
   Detector* const detector = me.cta->detector;
   if (expected > 0 && detector && !detector->has_seen(me, barrier.ended)) {
-    const std::string unlike = unlike_last_phase(barrier, expected);
+    std::string why = unlike_last_phase(barrier, expected);
+    const int so_far = threads_of(barrier.warps_so_far | 1u << me.warp->index);
+    if (!why.empty()) {
+      why = "The numbers differ: " + std::to_string(expected) + " here, but " + why + ".";
+    } else if (so_far > expected) {
+      why = threads(so_far) + " have come to it so far, and its number is " +
+            std::to_string(expected) +
+            ": the number is too small.\n  Or: two groups of warps use "
+            "one barrier.";
+    } else {
+      why = "Too many threads arrive: no more than its number, " + std::to_string(expected) +
+            ", have come so far, so some come again before they have waited.\n  Or: that number "
+            "is too small, or two groups of warps use one barrier.";
+    }
     fail(
         "%s at %s:%u may count in the phase before: this thread has not seen the end of barrier "
         "%d's last phase\n  %s",
-        operation, where.file, where.line, index,
-        unlike.empty()
-            ? ("Too many threads arrive, the number " + std::to_string(expected) +
-               " is too small, or two groups of warps use one barrier.")
-                  .c_str()
-            : ("The numbers differ: " + std::to_string(expected) + " here, but " + unlike + ".")
-                  .c_str());
+        operation, where.file, where.line, index, why.c_str());
   }
   if (barrier.arrived == 0) {
     barrier.operation = operation;
@@ -176,6 +239,8 @@ void arrive(int index, int expected, bool waits, const char* operation, SourceLo
   }
   barrier.expected = expected;
   barrier.arrived++;
+  barrier.warps |= 1u << me.warp->index;
+  barrier.warps_so_far |= barrier.warps;
   barriers().open(*me.cta) |= 1u << index;
   if (detector) detector->release(me, barrier.arriving);
   if (Recorder* const recorder = me.cta->recorder) {

@@ -14,6 +14,7 @@
 #include "common/emulator/core/random.h"
 #include "common/emulator/core/step.h"
 #include "common/emulator/core/unit.h"
+#include "common/emulator/units/group_wait.h"
 
 namespace emu {
 namespace {
@@ -24,18 +25,26 @@ struct AsyncCopy {
   const uint8_t* from;
   int bytes, source_bytes;  // written; read, the rest are zeros
   SourceLocation where;
-  bool done;  // early completion
+  bool done;              // early completion
+  uint64_t waits_before;  // of its thread
+};
+
+struct CopyGroup {
+  std::vector<AsyncCopy> copies;
+  SourceLocation committed;
 };
 
 struct LaneCopies {
-  std::vector<AsyncCopy> open;                // since the last commit
-  size_t waited_for = 0;                      // of these the first ones, in vain
-  std::deque<std::vector<AsyncCopy>> groups;  // committed, oldest first
-  uint64_t random_draws = 0;                  // decisions taken so far under random completion
+  std::vector<AsyncCopy> open;   // since the last commit
+  std::deque<CopyGroup> groups;  // committed, oldest first
+  uint64_t committed = 0;        // groups so far
+  GroupWait last_wait;
+  uint64_t random_draws = 0;  // decisions taken so far under random completion
   void clear() {
     open.clear();
-    waited_for = 0;
     groups.clear();
+    committed = 0;
+    last_wait = {};
     random_draws = 0;
   }
 };
@@ -47,7 +56,7 @@ class Copies : public Unit {
     for (LaneCopies& lane : lanes_) lane.clear();
   }
   void thread_ends(Lane& me) override;
-  Uncommitted uncommitted(const Lane& lane, uintptr_t address) override;
+  Cause why_under_way(const UnderWay& work, uintptr_t address) override;
   LaneCopies& of(const Lane& lane) { return lanes_[size_t(lane.number)]; }
 
  private:
@@ -106,7 +115,8 @@ void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes
     note_source(*detector, me, static_cast<const uint8_t*>(global), source_bytes, site);
     detector->begin_copy(me, uintptr_t(to), size_t(bytes), site);
   }
-  AsyncCopy copy{to, static_cast<const uint8_t*>(global), bytes, source_bytes, where, false};
+  AsyncCopy copy{to,    static_cast<const uint8_t*>(global), bytes, source_bytes, where,
+                 false, copies().of(me).last_wait.number};
   const bool now = options().completion == Completion::kEarly ||
                    (options().completion == Completion::kRandom && next_random(me) % 2 == 0);
   if (now) complete(copy);
@@ -122,9 +132,9 @@ void commit_copies(SourceLocation where) {
         {.work = Work::kCommit, .name = "cp.async.commit_group", .group = Group::kCopies});
   }
   LaneCopies& mine = copies().of(me);
-  mine.groups.push_back(std::move(mine.open));
+  mine.groups.push_back({std::move(mine.open), where});
   mine.open.clear();
-  mine.waited_for = 0;
+  mine.committed++;
 }
 
 void wait_copies(int groups, SourceLocation where) {
@@ -137,9 +147,9 @@ void wait_copies(int groups, SourceLocation where) {
                             .pending = groups});
   }
   LaneCopies& mine = copies().of(me);
-  mine.waited_for = mine.open.size();
+  mine.last_wait = {where, mine.last_wait.number + 1, mine.committed, uint64_t(groups)};
   while (mine.groups.size() > size_t(groups)) {
-    for (const AsyncCopy& copy : mine.groups.front()) {
+    for (const AsyncCopy& copy : mine.groups.front().copies) {
       complete(copy);
       if (Detector* const detector = me.cta->detector) {
         detector->end_copy(me, uintptr_t(copy.to), size_t(copy.bytes));
@@ -151,13 +161,22 @@ void wait_copies(int groups, SourceLocation where) {
   }
 }
 
-Uncommitted Copies::uncommitted(const Lane& lane, uintptr_t address) {
-  const LaneCopies& mine = of(lane);
-  for (size_t i = 0; i < mine.waited_for; i++) {
-    if (address - uintptr_t(mine.open[i].to) >= uintptr_t(mine.open[i].bytes)) continue;
-    return {"The copy may still be under way", "cp_async_commit"};
-  }
-  return {};
+Cause Copies::why_under_way(const UnderWay& work, uintptr_t address) {
+  if (work.engine) return {};
+  const LaneCopies& mine = of(work.starter);
+  Cause cause;
+  const auto look = [&](const std::vector<AsyncCopy>& all, uint64_t group, SourceLocation commit) {
+    for (const AsyncCopy& copy : all) {
+      if (address - uintptr_t(copy.to) >= uintptr_t(copy.bytes)) continue;
+      cause = emu::why_under_way("The copy may still be under way", mine.last_wait,
+                                 {copy.waits_before, group, commit}, "cp_async_wait",
+                                 "cp_async_commit", work.own);
+    }
+  };
+  uint64_t group = mine.committed - mine.groups.size();
+  for (const CopyGroup& each : mine.groups) look(each.copies, ++group, each.committed);
+  look(mine.open, 0, {});
+  return cause;
 }
 
 // Copies that a thread has not waited for are done at its end; on a GPU they end some time.
@@ -165,16 +184,17 @@ void Copies::thread_ends(Lane& me) {
   LaneCopies& mine = of(me);
   const AsyncCopy* pending = mine.open.empty() ? nullptr : &mine.open.front();
   for (const auto& group : mine.groups) {
-    if (!pending && !group.empty()) pending = &group.front();
+    if (!pending && !group.copies.empty()) pending = &group.copies.front();
   }
   if (pending && me.cta->detector) {
     fail(
-        "exits without having waited for cp.async at %s:%u\n  Missing: cp_async_commit and "
-        "cp_async_wait<0> after it.",
-        relative_path(pending->where.file).c_str(), pending->where.line);
+        "exits without having waited for cp.async at %s:%u\n  Missing: %scp_async_wait<0> after "
+        "it.\n  Or: nobody wants what it brings, such as a tile behind the last one.",
+        relative_path(pending->where.file).c_str(), pending->where.line,
+        mine.open.empty() ? "" : "cp_async_commit and ");
   }
   for (const auto& group : mine.groups) {
-    for (const AsyncCopy& copy : group) complete(copy);
+    for (const AsyncCopy& copy : group.copies) complete(copy);
   }
   for (const AsyncCopy& copy : mine.open) complete(copy);
   mine.groups.clear();

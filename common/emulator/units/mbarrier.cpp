@@ -34,15 +34,19 @@ struct Polls {
 
 // The mbarriers of a cluster, by address.
 struct Mbarriers final : Unit {
-  explicit Mbarriers(const Cluster& cluster) : polls(cluster.lanes.size()) {}
+  explicit Mbarriers(const Cluster& cluster)
+      : polls(cluster.lanes.size()), waited_at(cluster.lanes.size()) {}
   void begin() override {
     all.clear();
     for (Polls& lane : polls) lane.count = 0;
+    std::fill(waited_at.begin(), waited_at.end(), 0);
   }
   void thread_has_ended(Lane& me) override;
+  Order order(const Lane& first, const Lane& second) override;
 
   std::map<uintptr_t, Mbarrier> all;
-  std::vector<Polls> polls;  // [lanes]
+  std::vector<Polls> polls;         // [lanes]
+  std::vector<uint32_t> waited_at;  // [lanes]: checked build: its clock at its last wait, and 1
 };
 
 const UnitOf<Mbarriers> mbarriers{70};
@@ -155,6 +159,13 @@ void end_phase_if_complete(uintptr_t bar, Mbarrier& barrier) {
   barrier.waiting.clear();
 }
 
+// "thread 32 has arrived twice in phase 1 of the mbarrier at ..., at line 20 and line 22"
+std::string arrived_twice(uintptr_t bar, const Mbarrier& barrier) {
+  return "thread " + std::to_string(barrier.twice.thread->thread) + " has arrived twice in " +
+         phase_name(barrier.twice.phase) + " of the mbarrier at " + describe_place(bar) + ", at " +
+         place(barrier.twice.first) + " and at " + place(barrier.twice.second);
+}
+
 // A thread that arrives or expects bytes must know that the last phase is over; otherwise it may do
 // so in that one.
 void check_phase(uintptr_t bar, const Mbarrier& barrier, const char* operation,
@@ -164,11 +175,25 @@ void check_phase(uintptr_t bar, const Mbarrier& barrier, const char* operation,
   if (!detector || barrier.phase == 0) return;
   if (detector->has_seen(me, barrier.ended, barrier.counted_bytes ? -1 : barrier.engine)) return;
   if (detector->knows_end(me, barrier.engine, uint32_t(barrier.phase))) return;
+  const bool twice = barrier.twice.thread && barrier.twice.phase + 1 == barrier.phase;
   misuse(operation, where,
          "may count in the phase before: this thread has not seen the end of phase " +
              std::to_string(barrier.phase - 1) + " of " + name(bar, barrier) +
-             "\n  Too many threads arrive, or its count, " + std::to_string(barrier.count) +
-             ", is too small; or missing: a wait for that phase.");
+             (twice ? "\n  One arrival too many: " + arrived_twice(bar, barrier) +
+                          ".\n  Or: its count, " + std::to_string(barrier.count) + ", is too small"
+                    : "\n  Too many threads arrive, or its count, " +
+                          std::to_string(barrier.count) + ", is too small") +
+             ".\n  Or: missing: a wait for that phase.");
+}
+
+void note_arrival(Mbarrier& barrier, const Lane& me, SourceLocation where) {
+  const auto [at, is_new] = barrier.warps.try_emplace(me.warp);
+  Mbarrier::WarpArrivals& mine = at->second;
+  if (is_new || mine.phase != barrier.phase) mine = {barrier.phase, 0, nullptr, {}};
+  if (mine.lanes >> me.lane & 1) barrier.twice = {&me, barrier.phase, mine.where, where};
+  mine.lanes |= 1u << me.lane;
+  mine.last = &me;
+  mine.where = where;
 }
 
 void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocation where) {
@@ -177,11 +202,16 @@ void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocat
     misuse(operation, where,
            "one arrival too many: all " + std::to_string(barrier.count) + " of phase " +
                std::to_string(barrier.phase) + " of " + name(bar, barrier) +
-               " have come, it waits for " + std::to_string(barrier.bytes) + " bytes");
+               " have come, it waits for " + std::to_string(barrier.bytes) +
+               " bytes\n  Too many threads arrive, or one arrives without having waited for the "
+               "phase before.\n  Or: its count is too small.");
   }
   check_phase(bar, barrier, operation, where);
   count(where, false);
-  if (me.cta->detector) me.cta->detector->release(me, barrier.arriving);
+  if (me.cta->detector) {
+    me.cta->detector->release(me, barrier.arriving);
+    note_arrival(barrier, me, where);
+  }
   trace_arrival(bar, operation, where);
   barrier.pending--;
   end_phase_if_complete(bar, barrier);
@@ -191,6 +221,10 @@ void arrive(uintptr_t bar, Mbarrier& barrier, const char* operation, SourceLocat
 void note_wait(uintptr_t bar, Mbarrier& barrier, int parity, SourceLocation where) {
   barrier.last_wait = {where, bar, barrier.phase - (over(barrier, parity) ? 1 : 0)};
   current_lane->last_wait = barrier.last_wait;
+  barrier.waited_for_nothing |= barrier.last_wait.phase == uint64_t(-1);
+  const Detector* const detector = current_lane->cta->detector;
+  if (detector)
+    mbarriers().waited_at[size_t(current_lane->number)] = detector->clock(*current_lane) + 1;
 }
 
 std::string at_mbarrier(const Lane& lane) {
@@ -416,18 +450,62 @@ std::string waited_for_another_phase(const Cluster& cluster, uintptr_t bar) {
   if (found == mbarriers(cluster).all.end()) return "";
   const Mbarrier& barrier = found->second;
   if (barrier.last_wait.where.line == 0) return "";
-  return "The last one, at " + place(barrier.last_wait.where) + ", was for " +
-         phase_name(barrier.last_wait.phase) +
-         ", which ended without this copy's bytes; they belong to phase " +
-         std::to_string(barrier.phase) +
-         ". Its parity is wrong, or an arrival before the expect_tx has ended that phase too "
-         "early.";
+  const std::string phase = std::to_string(barrier.phase),
+                    last = "The last wait there, at " + place(barrier.last_wait.where) +
+                           ", was for " + phase_name(barrier.last_wait.phase) +
+                           ", and this copy belongs to phase " + phase + ".\n  ",
+                    parity =
+                        "the parity of a wait is wrong, or an arrival before the expect_tx "
+                        "has ended a phase too early.",
+                    copies = "there is one copy too many, or one wait too few";
+  return barrier.waited_for_nothing ? last + "Probably " + parity + "\n  Or: " + copies + "."
+                                    : last + "Probably " + copies + ".\n  Or: " + parity;
 }
 
 bool is_awaited(const Cluster& cluster, uintptr_t bar) {
   const auto& all = mbarriers(cluster).all;
   const auto found = all.find(bar);
   return found != all.end() && !found->second.waiting.empty();
+}
+
+// A phase that the second thread has waited for, without the first.
+Order Mbarriers::order(const Lane& first, const Lane& second) {
+  const PhaseWait& wait = second.last_wait;
+  const auto found = all.find(wait.bar);
+  if (wait.where.line == 0 || found == all.end() || first.warp == second.warp) return {};
+  const Mbarrier& barrier = found->second;
+  Order order{.when = waited_at[size_t(second.number)], .where = wait.where};
+  const std::string waits = "thread " + std::to_string(second.thread) + " has waited for " +
+                            phase_name(wait.phase) + " of the mbarrier at " +
+                            describe_place(wait.bar) + ", at " + place(wait.where),
+                    it = "thread " + std::to_string(first.thread);
+  if (wait.phase == uint64_t(-1)) return order;  // nobody has to arrive for that
+  const auto arrivals = barrier.warps.find(first.warp);
+  const bool warp_came = arrivals != barrier.warps.end() && arrivals->second.phase == wait.phase;
+  if (barrier.twice.thread && barrier.twice.phase == wait.phase && !warp_came) {
+    order.why = arrived_twice(wait.bar, barrier) +
+                ": one arrival too many, which ended the phase without an arrival of " + it;
+    order.sure = order.too_many = true;
+  } else if (arrivals != barrier.warps.end() && arrivals->second.phase > wait.phase) {
+    return order;
+  } else if (!warp_came) {
+    order.why = waits + ", where no thread of warp " + std::to_string(first.warp->index) +
+                " has arrived in that phase";
+    order.cure = "Missing: an mbarrier_arrive behind the access of " + it + ", and 1 in its count";
+  } else if (arrivals->second.lanes >> first.lane & 1) {
+    order.why = waits + ", where " + it + " has arrived before its access, at " +
+                place(arrivals->second.where);
+    order.cure =
+        "Wrong: the place of that arrival, which belongs behind the access, or the phase that is "
+        "waited for";
+    order.sure = true;
+  } else {
+    order.why = waits + ", where thread " + std::to_string(arrivals->second.last->thread) +
+                " has arrived, at " + place(arrivals->second.where) + ", but " + it + " has not";
+    order.cure = "Missing: a __syncwarp() before that arrival, or an arrival of each lane";
+    order.sure = true;
+  }
+  return order;
 }
 
 // At the end of a CTA, arrivals from other CTAs must have come before.

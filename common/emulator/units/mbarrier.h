@@ -21,7 +21,8 @@ struct Mbarrier {
   SourceLocation made;      // mbarrier_init
   SourceLocation expected;  // the latest expect_tx
   std::vector<Lane*> waiting;
-  PhaseWait last_wait;  // of any thread
+  PhaseWait last_wait;              // of any thread
+  bool waited_for_nothing = false;  // a thread has waited for the phase before phase 0
 
   // These are used in the checked build.
   int made_by = 0;       // the slot of the thread that initialised it
@@ -37,6 +38,20 @@ struct Mbarrier {
     SourceLocation where;
   };
   std::map<const Lane*, Arrival> remote;  // the last arrival of each thread of other CTAs
+  // For reports: of each warp, the last phase in which it has arrived, and the last arrival there.
+  struct WarpArrivals {
+    uint64_t phase;
+    uint32_t lanes;
+    const Lane* last;
+    SourceLocation where;
+  };
+  std::map<const Warp*, WarpArrivals> warps;
+  // The last phase in which a thread has arrived twice, where it has; no thread: there was none.
+  struct {
+    const Lane* thread = nullptr;
+    uint64_t phase = 0;
+    SourceLocation first, second;
+  } twice;
 };
 
 void mbarrier_init(uint64_t* bar, int count, SourceLocation where);
@@ -61,8 +76,8 @@ void trace_load(uintptr_t bar, const char* operation, int bytes, int read, std::
 Mbarrier& mbarrier_of_copy(uintptr_t bar, const char* operation, SourceLocation where);
 // A copy has brought bytes, and what its starter knew of the ends of phases (Detector::known_ends).
 void bring_bytes(uintptr_t bar, int bytes, const std::vector<uint32_t>& ends, SourceLocation copy);
-// Returns what the last wait at the barrier was for, which did not wait for this copy; "" if there
-// was none.
+// Returns what the last wait at the barrier was for, which did not wait for this copy, and why; ""
+// if there was none.
 std::string waited_for_another_phase(const Cluster& cluster, uintptr_t bar);
 // Returns whether a lane waits at the barrier.
 bool is_awaited(const Cluster& cluster, uintptr_t bar);

@@ -17,7 +17,9 @@
 #include "common/emulator/core/random.h"
 #include "common/emulator/core/step.h"
 #include "common/emulator/core/unit.h"
+#include "common/emulator/units/box_copy.h"
 #include "common/emulator/units/cluster.h"
+#include "common/emulator/units/group_wait.h"
 #include "common/emulator/units/mbarrier.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/tensor_map.h"
@@ -52,18 +54,23 @@ struct BulkLoad {
 struct BulkStore {
   std::vector<Chunk> chunks;
   SourceLocation where;
+  uint64_t waits_before = 0;  // of its thread
   std::vector<uint8_t> data;  // what has been read, once it has
   bool has_read = false, has_written = false;
 };
 
+struct StoreGroup {
+  std::vector<BulkStore> stores;
+  SourceLocation committed;
+};
+
 // The stores of a thread.
 struct BulkGroups {
-  std::vector<BulkStore> open;  // since the last commit
-  size_t waited_for = 0;        // of these the first ones, in vain
-  // Committed and not waited for to their end, oldest first.
-  std::deque<std::vector<BulkStore>> groups;
-  uint64_t committed = 0;                   // groups so far
-  uint64_t read = 0;                        // of these, waited for until they had read
+  std::vector<BulkStore> open;    // since the last commit
+  std::deque<StoreGroup> groups;  // committed, and not waited for to their end; oldest first
+  uint64_t committed = 0;         // groups so far
+  uint64_t read = 0;              // of these, waited for until they had read
+  GroupWait last_wait;
   int read_engine = -1, write_engine = -1;  // checked build
 };
 
@@ -72,6 +79,7 @@ struct BulkCopies final : Unit {
   void begin() override {
     loads.clear();
     stores.clear();
+    boxes.clear();
     lost = 0;
     random_draws = 0;
   }
@@ -79,12 +87,13 @@ struct BulkCopies final : Unit {
   bool finish_awaited() override;
   void polled(uintptr_t bar) override;
   void thread_ends(Lane& me) override;
-  Uncommitted uncommitted(const Lane& lane, uintptr_t address) override;
+  Cause why_under_way(const UnderWay& work, uintptr_t address) override;
   void thread_has_ended(Lane& me) override;
 
   Cluster& cluster;
   std::vector<BulkLoad> loads;  // under way, oldest first
   std::map<const Lane*, BulkGroups> stores;
+  std::map<const Cta*, std::vector<BoxCopy>> boxes;  // checked build: of each 16 bytes
   int lost = 0;  // loads in a row that have brought nothing but zeros
   uint64_t random_draws = 0;
 };
@@ -333,7 +342,7 @@ void trace_stores(Step step, SourceLocation where) {
 
 // ---- loads --------------------------------------------------------------------------------------
 void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int bytes,
-                const char* operation, SourceLocation where) {
+                const char* operation, SourceLocation where, const ptx::TensorMap* map = nullptr) {
   Cluster& cluster = *cta.cluster;
   Mbarrier& barrier = mbarrier_of_copy(bar, operation, where);
   barrier.copies++;
@@ -351,6 +360,12 @@ void begin_load(std::vector<Chunk> chunks, const Cta& cta, uintptr_t bar, int by
     const Site site = cta.detector->site(operation, where);
     note_global(barrier.engine, barrier.phase + 1, chunks, false, site);
     note_shared(barrier.engine, barrier.phase + 1, chunks, true, site);
+    std::vector<BoxCopy>& boxes = bulk_copies(cluster).boxes[&cta];
+    boxes.resize(cta.shared_bytes / kChunk + 1);
+    for (const Chunk& chunk : chunks) {
+      boxes[size_t(chunk.shared - cta.shared) / kChunk] =
+          map ? BoxCopy{where, map->swizzle, operation} : BoxCopy{};
+    }
   }
   bulk_copies(cluster).loads.push_back(
       {std::move(chunks), &cta, bar, bytes, where,
@@ -384,7 +399,7 @@ void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocatio
                 .ideal = (chunks.size() * kChunk + 127) / 128,
                 .of = moved(Kind::kTmaStore, chunks)},
                where);
-  BulkStore store{std::move(chunks), where, {}};
+  BulkStore store{std::move(chunks), where, mine.last_wait.number, {}};
   if (happens_at_once(cluster)) write_global(store);
   mine.open.push_back(std::move(store));
 }
@@ -403,7 +418,7 @@ void load_box(void* shared, const ptx::TensorMap& map, const int* coords, int ra
   check_barrier_is_near(bar, operation, where);
   count_copy(Kind::kTmaLoad, chunks, where);
   begin_load(std::move(chunks), *current_lane->cta, uintptr_t(bar), bytes_of_box(map), operation,
-             where);
+             where, &map);
 }
 
 void load_box_multicast(void* shared, const ptx::TensorMap& map, const int* coords, int rank,
@@ -428,8 +443,15 @@ void load_box_multicast(void* shared, const ptx::TensorMap& map, const int* coor
       const uintptr_t offset = uintptr_t(chunk.shared) - uintptr_t(current_lane->cta->shared);
       chunk.shared = cta.shared + offset;
     }
-    begin_load(std::move(there), cta, remote_bar, bytes_of_box(map), operation, where);
+    begin_load(std::move(there), cta, remote_bar, bytes_of_box(map), operation, where, &map);
   }
+}
+
+BoxCopy box_copied_to(const Cta& cta, uintptr_t address) {
+  const auto& all = bulk_copies(*cta.cluster).boxes;
+  const auto found = all.find(&cta);
+  const size_t index = (address - uintptr_t(cta.shared)) / kChunk;
+  return found == all.end() || index >= found->second.size() ? BoxCopy{} : found->second[index];
 }
 
 void store_box(const ptx::TensorMap& map, const int* coords, int rank, const void* shared,
@@ -456,9 +478,8 @@ void store_bulk(void* global, const void* shared, int bytes, SourceLocation wher
 void commit_bulk(SourceLocation where) {
   trace_stores({.work = Work::kCommit, .name = "cp.async.bulk.commit_group"}, where);
   BulkGroups& mine = bulk_copies().stores[current_lane];
-  mine.groups.push_back(std::move(mine.open));
+  mine.groups.push_back({std::move(mine.open), where});
   mine.open.clear();
-  mine.waited_for = 0;
   mine.committed++;
 }
 
@@ -469,12 +490,12 @@ void wait_bulk(int groups, bool read, SourceLocation where) {
                where);
   const Lane& me = *current_lane;
   BulkGroups& mine = bulk_copies().stores[&me];
-  mine.waited_for = mine.open.size();
+  mine.last_wait = {where, mine.last_wait.number + 1, mine.committed, uint64_t(groups), read};
   if (mine.committed < uint64_t(groups)) return;
   const uint64_t last = mine.committed - uint64_t(groups);  // that must be over
   const uint64_t first = mine.committed - mine.groups.size() + 1;
   for (uint64_t number = first; number <= last; number++) {
-    for (BulkStore& store : mine.groups[number - first]) {
+    for (BulkStore& store : mine.groups[number - first].stores) {
       read ? read_shared(store) : write_global(store);
     }
   }
@@ -497,7 +518,7 @@ void BulkCopies::step(Lane&, bool) {
   }
   for (auto& [lane, groups] : stores) {
     for (auto& group : groups.groups) {
-      for (BulkStore& store : group) {
+      for (BulkStore& store : group.stores) {
         if (store.has_written || next_random(cluster) % 4 != 0) continue;
         store.has_read ? write_global(store) : read_shared(store);
       }
@@ -522,19 +543,31 @@ void BulkCopies::polled(uintptr_t bar) {
   }
 }
 
-Uncommitted BulkCopies::uncommitted(const Lane& lane, uintptr_t address) {
-  const auto found = stores.find(&lane);
-  if (found == stores.end()) return {};
-  for (size_t i = 0; i < found->second.waited_for; i++) {
-    for (const Chunk& chunk : found->second.open[i].chunks) {
-      const bool reads = address - uintptr_t(chunk.shared) < size_t(kChunk),
-                 writes = address - uintptr_t(chunk.global) < size_t(chunk.inside);
-      if (!reads && !writes) continue;
-      return {reads ? "The copy may not have read yet" : "The copy may still be under way",
-              "cp_async_bulk_commit"};
+Cause BulkCopies::why_under_way(const UnderWay& work, uintptr_t address) {
+  const auto found = stores.find(&work.starter);
+  const bool reads = work.engine && *work.engine == Engine::kStoreRead,
+             writes = work.engine && *work.engine == Engine::kStoreWrite;
+  if (found == stores.end() || (!reads && !writes)) return {};
+  const BulkGroups& mine = found->second;
+  Cause cause;
+  const auto look = [&](const std::vector<BulkStore>& all, uint64_t group, SourceLocation commit) {
+    for (const BulkStore& store : all) {
+      for (const Chunk& chunk : store.chunks) {
+        if (reads ? address - uintptr_t(chunk.shared) >= size_t(kChunk)
+                  : address - uintptr_t(chunk.global) >= size_t(chunk.inside))
+          continue;
+        cause = emu::why_under_way(
+            reads ? "The copy may not have read yet" : "The copy may still be under way",
+            mine.last_wait, {store.waits_before, group, commit, writes},
+            reads ? "cp_async_bulk_wait_read" : "cp_async_bulk_wait", "cp_async_bulk_commit",
+            work.own);
+      }
     }
-  }
-  return {};
+  };
+  uint64_t group = mine.committed - mine.groups.size();
+  for (const StoreGroup& each : mine.groups) look(each.stores, ++group, each.committed);
+  look(mine.open, 0, {});
+  return cause;
 }
 
 void BulkCopies::thread_ends(Lane& me) {
@@ -544,17 +577,19 @@ void BulkCopies::thread_ends(Lane& me) {
   const BulkStore* pending = mine.open.empty() ? nullptr : &mine.open.front();
   if (!pending && mine.read < mine.committed) {
     for (const auto& group : mine.groups) {
-      if (!group.empty()) pending = &group.front();
+      if (!group.stores.empty()) pending = &group.stores.front();
     }
   }
   if (pending && me.cta->detector) {
     fail(
-        "exits although the copy at %s may not have read its shared memory yet\n  Missing: "
-        "cp_async_bulk_commit and cp_async_bulk_wait_read<0> after it.",
-        place(pending->where).c_str());
+        "exits although the copy at %s may not have read its shared memory yet\n  Nobody has "
+        "waited "
+        "for it. Missing: %scp_async_bulk_wait_read<0> after it.\n  Or: there is one copy too "
+        "many.",
+        place(pending->where).c_str(), mine.open.empty() ? "" : "cp_async_bulk_commit and ");
   }
   for (auto& group : mine.groups) {
-    for (BulkStore& store : group) write_global(store);
+    for (BulkStore& store : group.stores) write_global(store);
   }
   for (BulkStore& store : mine.open) write_global(store);
   stores.erase(found);
@@ -567,8 +602,10 @@ void BulkCopies::thread_has_ended(Lane& me) {
     if (load.cta != me.cta) continue;
     const std::string other = waited_for_another_phase(cluster, load.bar);
     fail_cta("ends while the bulk copy at " + place(load.where) +
-             " to its shared memory is under way\n  Missing: an mbarrier_wait for its phase." +
-             (other.empty() ? "" : " " + other));
+             " to its shared memory is under way\n  " +
+             (other.empty() ? "Nobody has waited for it. Missing: an mbarrier_wait for its phase.\n"
+                              "  Or: there is one copy too many."
+                            : "Nobody has waited for it. " + other));
   }
 }
 

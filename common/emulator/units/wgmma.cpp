@@ -21,6 +21,7 @@
 #include "common/emulator/core/random.h"
 #include "common/emulator/core/step.h"
 #include "common/emulator/core/unit.h"
+#include "common/emulator/units/box_copy.h"
 #include "common/emulator/units/matrix.h"
 #include "common/emulator/units/register_watch.h"
 #include "common/emulator/units/setmaxnreg.h"
@@ -185,7 +186,7 @@ class Products : public Unit {
   void step(Lane& me, bool waits) override;
   void thread_ends(Lane& me) override;
   void thread_has_ended(Lane& me) override;
-  Uncommitted uncommitted(const Lane& lane, uintptr_t address) override;
+  Cause why_under_way(const UnderWay& work, uintptr_t address) override;
   std::string complaint(const Cta& cta) override;
 
   // Made once the CTA uses wgmma, and kept.
@@ -289,6 +290,28 @@ void note_reads(const Product& product, const Warp& warp) {
     cta.detector->access(products.engine, uint32_t(product.number), warp.lanes[0],
                          uintptr_t(memory_at(cta, product, address)), 16, false, site);
   });
+}
+
+// An operand that a tensor copy has brought must be read with the swizzle that it was written with.
+void check_swizzle(const Cta& cta, const Product& product, uint64_t descriptor,
+                   const char* operand) {
+  if (!cta.detector) return;
+  const auto address = uintptr_t(memory_at(cta, product, layout::descriptor_start(descriptor)));
+  const BoxCopy copy = box_copied_to(cta, address);
+  const layout::SwizzleMode mode = layout::descriptor_mode(descriptor);
+  if (copy.where.line == 0 || copy.swizzle == mode ||
+      cta.detector->writer(address) != cta.detector->site(copy.operation, copy.where))
+    return;
+  const auto swizzle = [](layout::SwizzleMode it) {
+    return it == layout::SwizzleMode::kNone
+               ? std::string("without a swizzle")
+               : "with a swizzle of " + std::to_string(layout::swizzle_span(it)) + " bytes";
+  };
+  fail(
+      "%s at %s: its descriptor reads %s %s, but the copy at %s has written it %s\n  Wrong: the "
+      "swizzle in the descriptor.\n  Or: the one in the tensor map.",
+      kName, place(product.where).c_str(), operand, swizzle(mode).c_str(),
+      place(copy.where).c_str(), swizzle(copy.swizzle).c_str());
 }
 
 // ---- execution ----------------------------------------------------------------------------------
@@ -662,6 +685,8 @@ void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   product.sums->unwaited++;
   product.sums->poison();
   note_reads(product, warp);
+  if (!from_registers) check_swizzle(cta, product, any.a, "A");
+  check_swizzle(cta, product, any.b, "B");
   count(product, *current_lane->warp);
   products.open.push_back(product);
   if (options().completion == Completion::kEarly) execute(products.open.back(), warp);
@@ -843,17 +868,31 @@ void Products::thread_ends(Lane& me) {
   });
 }
 
-Uncommitted Products::uncommitted(const Lane& lane, uintptr_t address) {
-  const WgmmaState* const state = if_used(*lane.cta);
-  if (!state) return {};
-  bool found = false;
-  for (const Product& product : state->warps[size_t(lane.warp->index)].open) {
-    if (product.left_by.where.line == 0) continue;  // no wait yet
+Cause Products::why_under_way(const UnderWay& work, uintptr_t address) {
+  const Lane& lane = work.starter;
+  if (!work.engine || *work.engine != Engine::kProduct || !if_used(*lane.cta)) return {};
+  Cause cause;
+  products_of(*lane.warp).for_each([&](const Product& product) {
+    const WgmmaWait& wait = product.left_by;
+    if (wait.where.line == 0) return;  // no wait yet
+    bool reads = false;
     for_each_operand_chunk(product, [&](uint32_t at, int, int) {
-      found |= address - uintptr_t(memory_at(*lane.cta, product, at)) < 16;
+      reads |= address - uintptr_t(memory_at(*lane.cta, product, at)) < 16;
     });
-  }
-  return found ? Uncommitted{"The product may still be running", "wgmma_commit()"} : Uncommitted{};
+    if (!reads) return;
+    if (!product.committed) {
+      cause = {"The product may still be running, because a wait covers what has been committed",
+               "wgmma_commit() before the wait,"};
+      return;
+    }
+    cause = {"The product may still be running: the wait at " + place(wait.where) +
+                 " leaves up to " + std::to_string(wait.groups) +
+                 (wait.groups == 1 ? " group" : " groups") +
+                 " under way, and this product is in one",
+             "a wgmma_wait for it in the warp that releases the operands, before its arrival or "
+             "barrier,"};
+  });
+  return cause;
 }
 
 // Warps that wait for this one shall say so.

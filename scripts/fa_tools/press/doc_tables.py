@@ -527,7 +527,8 @@ SECTIONS = {
     "a-fence-is-missing": ["missing proxy fence", "missing wgmma_fence", "mbarrier not visible to copies"],
     "registers-of-a-product": ["registers of a running wgmma", "registers that no wait has named", "more registers than a warp owns",
                                "setmaxnreg in the wrong role"],
-    "an-address-is-wrong": ["outside shared memory", "outside global memory", "misaligned address", "read of unwritten memory"],
+    "an-address-is-wrong": ["outside shared memory", "outside global memory", "misaligned address", "read of unwritten memory",
+                            "another swizzle than that of the copy"],
     "lanes-part-ways": ["lanes in different instructions", "warps of a warpgroup in different branches", "shuffle with a lane that has left"],
     "right-but-slow": [],
 }
