@@ -448,6 +448,53 @@ class Command(unittest.TestCase):
                          [("add", "data race"), ("copy", "data race"), ("copy", "read of memory"), ("copy", "read of memory")])
         self.assertNotIn("x is", self.emulate(text, code=1))
 
+    def test_where_lanes_stand_is_told_by_relative_paths(self):
+        text = """__global__ void part(float* x) {
+  if (threadIdx.x < 16) {
+    asm volatile("bar.sync 1, 32;" ::: "memory");
+  } else {
+    asm volatile("bar.sync 1, 32;" ::: "memory");
+  }
+}
+__global__ void hang() {
+  if (threadIdx.x < 32) asm volatile("bar.sync 1, 96;" ::: "memory");
+  else asm volatile("bar.sync 2, 96;" ::: "memory");
+}
+int main(int n, char**) {
+  if (n > 1) part<<<1, 32>>>(nullptr);
+  else hang<<<1, 64>>>();
+  cudaDeviceSynchronize();
+}
+"""
+        hang, part = self.runs(text, [[], ["part"]], [1, 1])
+        self.assertIn("warp 0 lanes 0-31: waits in bar.sync at mine.cu:9 (", hang)
+        self.assertIn("bar.sync at mine.cu:5, but lane 0 of the same warp is in bar.sync at mine.cu:3: all lanes", part)
+
+    def test_products_of_fp8_and_the_profiler_are_refused(self):
+        text = """__global__ void k() {
+  float d[4];
+  unsigned long long a = 0;
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.e5m2.e5m2 {%0, %1, %2, %3}, %4, %4, 1, 1, 1;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a));
+}
+int main() {
+  k<<<1, 128>>>();
+  cudaDeviceSynchronize();
+}
+"""
+        self.assertIn("products of FP8 and smaller types are not in the emulator, and .e5m2 is one: those of f16 and bf16 are", self.emulate(text, code=1))
+        self.assertIn("mine.cu:2: cupti.h belongs to CUDA's profiler, which reads a GPU's counters: leave it out, as scripts/fa emulate counts itself\n",
+                      self.emulate("\n#include <cupti.h>\nint main() {}\n", code=2))
+
+    def test_a_function_of_c_that_is_one_of_cpp(self):
+        call = 'extern "C" void solve(float* x);\nint main() { solve(nullptr); }\n'
+        body = "__global__ void k(float* x) { *x = 1; }\n\nvoid solve(float* x) {\n  k<<<1, 1>>>(x);\n}\n"
+        for main, other, expected in (
+                (call, body, 'solve is declared extern "C", and other.cu:3 defines it as a function of C++: write extern "C" there, too'),
+                (call[11:], 'extern "C" {\n' + body + "}\n", 'defines it as extern "C": declare it so, too'),
+                (call[11:], body.replace("void solve", 'extern "C" void solve'), 'solve(float*) is declared as a function of C++, and other.cu:3 defines it'),
+                (call, body.replace("void solve", "void resolve"), "solve is declared and not defined in mine.cu other.cu: name the file")):
+            self.assertIn(expected, self.runs(main, [["other.cu"]], [2], others={"other.cu": other})[0])
+
     def test_json_limits_and_annotations(self):
         text = """#include <cstdio>
 #include <cstdlib>

@@ -14,31 +14,13 @@ namespace emu {
 namespace {
 
 std::string describe_wait(const Lane& lane) {
-  char text[256];
   if (lane.state == LaneState::kExited) return "has exited";
   if (lane.state == LaneState::kRunnable) return "can run";
-  if (lane.state == LaneState::kParked) {
-    snprintf(text, sizeof text, "waits in %s at %s:%u", lane.operation, lane.where.file,
-             lane.where.line);
-    return text + lane.describe(lane);
-  }
-  snprintf(text, sizeof text, "waits in %s at %s:%u (for the lanes 0x%08x of its warp)",
-           lane.operation, lane.where.file, lane.where.line, lane.mask);
-  return text;
-}
-
-// "lane 5", "lanes 0-15", "lanes 1-3,5-7"
-std::string describe_lanes(uint32_t lanes) {
-  std::string text = std::popcount(lanes) == 1 ? "lane " : "lanes ";
-  for (int first = 0; first < kWarpSize; first++) {
-    if (!(lanes >> first & 1)) continue;
-    int last = first;
-    while (last + 1 < kWarpSize && lanes >> (last + 1) & 1) last++;
-    text += text.back() == ' ' ? "" : ",";
-    text += std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
-    first = last;
-  }
-  return text;
+  const std::string text = std::string("waits in ") + lane.operation + " at " + place(lane.where);
+  if (lane.state == LaneState::kParked) return text + lane.describe(lane);
+  char mask[64];
+  snprintf(mask, sizeof mask, " (for the lanes 0x%08x of its warp)", lane.mask);
+  return text + mask;
 }
 
 // Returns what the lanes of a warp wait for, a line for those that do the same: "lanes 0-31: waits
@@ -80,6 +62,19 @@ std::string describe_all(const Cluster& cluster) {
         last == first.index ? "warp " + std::to_string(last)
                             : "warps " + std::to_string(first.index) + "-" + std::to_string(last);
     for (const std::string& line : lines) text += "\n  " + name + " " + line;
+  }
+  return text;
+}
+
+std::string describe_lanes(uint32_t lanes) {
+  std::string text = std::popcount(lanes) == 1 ? "lane " : "lanes ";
+  for (int first = 0; first < kWarpSize; first++) {
+    if (!(lanes >> first & 1)) continue;
+    int last = first;
+    while (last + 1 < kWarpSize && lanes >> (last + 1) & 1) last++;
+    text += text.back() == ' ' ? "" : ",";
+    text += std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+    first = last;
   }
   return text;
 }

@@ -12,6 +12,9 @@ namespace emu {
 // warps that do the same.
 std::string describe_all(const Cluster& cluster);
 
+// "lane 5", "lanes 0-15", "lanes 1-3,5-7"
+std::string describe_lanes(uint32_t lanes);
+
 // "phase 3", or what a thread waits for whose parity is that of the phase before the first.
 std::string phase_name(uint64_t phase);
 

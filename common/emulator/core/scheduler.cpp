@@ -583,11 +583,9 @@ void expect_same_instruction(const Lane& other, const char* operation, SourceLoc
       other.where.file == where.file || strcmp(other.where.file, where.file) == 0;
   if (other.where.line == where.line && same_file) return;
   fail(
-      "%s at %s:%u, but lane %d of the same warp is in %s at %s:%u: all lanes of a warp must "
-      "execute "
+      "%s at %s, but lane %d of the same warp is in %s at %s: all lanes of a warp must execute "
       "the same instruction",
-      operation, where.file, where.line, other.lane, other.operation, other.where.file,
-      other.where.line);
+      operation, place(where).c_str(), other.lane, other.operation, place(other.where).c_str());
 }
 
 void** begin_collective(uint32_t mask, const char* operation, void* operands,
@@ -595,8 +593,8 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
   Lane& me = *current_lane;
   Warp& warp = *me.warp;
   if (!(mask >> me.lane & 1)) {
-    fail("%s at %s:%u: the mask 0x%08x does not name the calling lane", operation, where.file,
-         where.line, mask);
+    fail("%s at %s: the mask 0x%08x does not name the calling lane", operation,
+         place(where).c_str(), mask);
   }
   const bool usual =
       warp.waiting == warp.gathered &&
@@ -608,11 +606,10 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
     // neither can ever go on.
     if (other.mask >> me.lane & 1) {
       fail(
-          "%s at %s:%u with mask 0x%08x, but lane %d of the same warp is in %s at %s:%u with mask "
-          "0x%08x:"
-          " the lanes that a mask names must execute the same instruction",
-          operation, where.file, where.line, mask, other.lane, other.operation, other.where.file,
-          other.where.line, other.mask);
+          "%s at %s with mask 0x%08x, but lane %d of the same warp is in %s at %s with mask "
+          "0x%08x: the lanes that a mask names must execute the same instruction",
+          operation, place(where).c_str(), mask, other.lane, other.operation,
+          place(other.where).c_str(), other.mask);
     }
   }
   if (usual && warp.gathered != 0 && is_aligned(operation)) {

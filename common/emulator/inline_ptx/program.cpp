@@ -528,6 +528,18 @@ bool Instruction::has_type() const {
   return false;
 }
 
+void Instruction::without_type() const {
+  for (const std::string& word : words_) {
+    const std::string_view type(word);
+    for (const char* const small : {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"}) {
+      if (type != small) continue;
+      unknown("products of FP8 and smaller types are not in the emulator, and ." + word +
+              " is one: those of f16 and bf16 are");
+    }
+  }
+  unknown("it has no type");
+}
+
 Type Instruction::type() {
   Type type;
   for (size_t i = words_.size(); i-- > 1;) {
@@ -535,7 +547,7 @@ Type Instruction::type() {
     words_.erase(words_.begin() + std::ptrdiff_t(i));
     return type;
   }
-  unknown("it has no type");
+  without_type();
 }
 
 Type Instruction::first_type() {
@@ -545,7 +557,7 @@ Type Instruction::first_type() {
     words_.erase(words_.begin() + std::ptrdiff_t(i));
     return type;
   }
-  unknown("it has no type");
+  without_type();
 }
 
 const Arg& Instruction::arg(size_t i) const {

@@ -144,6 +144,7 @@ class Instruction {
     return [f, groups](Frame& frame) { f(int(frame.get(groups)), frame.where); };
   }
   [[noreturn]] void unknown(const std::string& sentence = "") const;
+  [[noreturn]] void without_type() const;
 
   // Elements of a list, or the operand alone.
   std::vector<Arg> list(size_t i) const;

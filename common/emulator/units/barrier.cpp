@@ -199,17 +199,17 @@ std::string Barriers::complaint(const Cta& cta) {
 void arrive(int index, int expected, bool waits, const char* operation, SourceLocation where) {
   Lane& me = *current_lane;
   if (index < 0 || index >= kNamedBarriers) {
-    fail("%s at %s:%u: barrier %d does not exist, a CTA has 0 to %d", operation, where.file,
-         where.line, index, kNamedBarriers - 1);
+    fail("%s at %s: barrier %d does not exist, a CTA has 0 to %d", operation, place(where).c_str(),
+         index, kNamedBarriers - 1);
   }
   if (expected % kWarpSize != 0) {
-    fail("%s at %s:%u: %d threads are not a whole number of warps", operation, where.file,
-         where.line, expected);
+    fail("%s at %s: %d threads are not a whole number of warps", operation, place(where).c_str(),
+         expected);
   }
   NamedBarrier& barrier = barriers().of(*me.cta, index);
   if (barrier.arrived > 0 && barrier.expected != expected) {
-    fail("%s at %s:%u expects %d threads, but others wait at barrier %d for %d, as %s at %s says",
-         operation, where.file, where.line, expected, index, barrier.expected, barrier.operation,
+    fail("%s at %s expects %d threads, but others wait at barrier %d for %d, as %s at %s says",
+         operation, place(where).c_str(), expected, index, barrier.expected, barrier.operation,
          place(barrier.where).c_str());
   }
   Detector* const detector = me.cta->detector;
@@ -229,9 +229,9 @@ void arrive(int index, int expected, bool waits, const char* operation, SourceLo
             "is too small, or two groups of warps use one barrier.";
     }
     fail(
-        "%s at %s:%u may count in the phase before: this thread has not seen the end of barrier "
+        "%s at %s may count in the phase before: this thread has not seen the end of barrier "
         "%d's last phase\n  %s",
-        operation, where.file, where.line, index, why.c_str());
+        operation, place(where).c_str(), index, why.c_str());
   }
   if (barrier.arrived == 0) {
     barrier.operation = operation;

@@ -93,15 +93,15 @@ void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes
   Lane& me = *current_lane;
   uint8_t* const to = shared_pointer(shared, size_t(bytes), "cp.async", where);
   if (uintptr_t(global) % uintptr_t(bytes) != 0) {
-    fail("cp.async at %s:%u: the global address is not a multiple of %d bytes", where.file,
-         where.line, bytes);
+    fail("cp.async at %s: the global address is not a multiple of %d bytes",
+         place(where).c_str(), bytes);
   }
   if (source_bytes < 0 || source_bytes > bytes) {
-    fail("cp.async at %s:%u: %d source bytes of %d", where.file, where.line, source_bytes, bytes);
+    fail("cp.async at %s: %d source bytes of %d", place(where).c_str(), source_bytes, bytes);
   }
   if (const std::string outside = describe_outside(uintptr_t(global), size_t(source_bytes));
       source_bytes > 0 && !outside.empty()) {
-    fail("cp.async at %s:%u reads %s", where.file, where.line, outside.c_str());
+    fail("cp.async at %s reads %s", place(where).c_str(), outside.c_str());
   }
   if (me.cta->checks) {
     me.add_access(

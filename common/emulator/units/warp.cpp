@@ -50,8 +50,8 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
   const char* const names[] = {"__shfl_sync()", "__shfl_up_sync()", "__shfl_down_sync()",
                                "__shfl_xor_sync()"};
   if (width < 1 || width > kWarpSize || (width & (width - 1)) != 0) {
-    fail("%s at %s:%u: the width %d is not a power of two up to 32", names[int(mode)], where.file,
-         where.line, width);
+    fail("%s at %s: the width %d is not a power of two up to 32", names[int(mode)],
+         place(where).c_str(), width);
   }
   warp_collective(mask, names[int(mode)], mine, where, [&](Operands** lanes) {
     record(*current_lane->warp,
@@ -79,8 +79,8 @@ uint32_t shuffle(ShuffleMode mode, uint32_t mask, uint32_t value, int selector, 
       if (source >= end || (source < first && mode == ShuffleMode::kUp)) source = lane;
       if (source < 0 || source >= kWarpSize || !lanes[source]) {
         if (!options().absent_lanes) {
-          fail("%s at %s:%u: lane %d reads lane %d, which does not take part", names[int(mode)],
-               where.file, where.line, lane, source);
+          fail("%s at %s: lane %d reads lane %d, which does not take part", names[int(mode)],
+               place(where).c_str(), lane, source);
         }
         note_absent_lane(names[int(mode)], lane, source, where);
         reader.result = ~0u;

@@ -66,6 +66,7 @@ MISSING = [(re.compile(rf"(?:{names})\Z"), sentence) for names, sentence in MISS
 MISSING_HEADERS = [
     (r"cuda/(std/atomic|semaphore|latch|annotated_ptr|memcpy_async)$", "{} is not in the emulator: atomicAdd() and its "
      "kin, __syncthreads() or cuda::barrier take its place"),
+    (r"(?:.*/)?cupti\w*\.h$", "{} belongs to CUDA's profiler, which reads a GPU's counters: leave it out, as scripts/fa emulate counts itself"),
 ]
 # Headers without which a file may do, as many include them for nothing: what a name of theirs is told that the compiler then
 # misses, by the header and by the name.

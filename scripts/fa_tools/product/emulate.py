@@ -177,6 +177,23 @@ def shown(path):
     return str(Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else path)
 
 
+def of_other_linkage(name, sources):
+    """A sentence if one of the sources defines the function, but as one of C++ where one of C is missing, or the converse."""
+    function, is_cpp = re.match(r"(?:\w+::)*(\w*)", name)[1], "(" in name
+    if not function:
+        return ""
+    for source in sources:
+        text = source.read_text(encoding="utf-8", errors="replace")
+        for found in re.finditer(rf"^[^\n#/;=]*\b{function}\s*\((?:[^(){{}};]|\([^(){{}};]*\))*\)\s*(?:noexcept\s*)?{{", text, re.MULTILINE):
+            before = text[:found.start()] + found[0][:found[0].index(function)]
+            blocks = [before.count("{", at.end()) - before.count("}", at.end()) for at in re.finditer(r'extern\s*"C"\s*{', before)]
+            if is_cpp == (bool(re.search(r'extern\s*"C"[^;{}]*\Z', before)) or any(depth >= 0 for depth in blocks)):
+                at, line = shown(source), text.count("\n", 0, found.start()) + 1
+                return (f'{name} is declared as a function of C++, and {at}:{line} defines it as extern "C": declare it so, too' if is_cpp else
+                        f'{name} is declared extern "C", and {at}:{line} defines it as a function of C++: write extern "C" there, too')
+    return ""
+
+
 def explain(messages, sources):
     """What the compiler says; of CUDA's names that the emulator lacks, and of what the linker misses, a sentence instead."""
     names = " ".join(shown(source) for source in sources)
@@ -187,6 +204,8 @@ def explain(messages, sources):
             fail(f"{at}{name}() is OpenMP's, which is not there: go on with one thread, or with std::thread")
         if re.match(r"glu?t?[A-Z]", name):
             fail(f"{at}the emulator draws nothing, so {name}() is not there")
+        if linkage := of_other_linkage(name, sources):
+            fail(f"{at}{linkage}")
         what = "there is no main()" if name == "main" else f"{at}{name} is declared and not defined"
         fail(f"{what} in {names}: name the file that has it, too, as in scripts/fa emulate {names} OTHER.cu")
     if twice := TWICE.search(messages):
