@@ -448,6 +448,36 @@ class Command(unittest.TestCase):
                          [("add", "data race"), ("copy", "data race"), ("copy", "read of memory"), ("copy", "read of memory")])
         self.assertNotIn("x is", self.emulate(text, code=1))
 
+    def test_what_goes_on_after_an_unwritten_read(self):
+        text = """#include <cstdio>
+__global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void add(float* x) { x[threadIdx.x] += 1; }
+__global__ void count(int* x) { atomicAdd(x, 1); }
+int main(int, char** words) {
+  float *x, *y;
+  cudaMalloc(&x, 256);
+  cudaMalloc(&y, 256);
+  switch (words[1][0]) {
+    case 'n': copy<<<1, 32>>>(x, y); break;
+    case 'a': count<<<1, 32>>>((int*)x); break;
+    case 'o': add<<<1, 32>>>(x); break;
+    case 't': cudaMemset(x, 0, 124); copy<<<1, 32>>>(x, y);
+  }
+  printf("ended %s\\n", words[1]);
+}
+"""
+        nothing, atomic, now, tail = self.runs(text, [["n"], ["a"], ["o"], ["t"]], [1] * 4)
+        never = "\n  Nothing has written this buffer: cudaMemset() or cudaMemcpy() to it, or go on with --keep-going.\n"
+        for output in (nothing, atomic):
+            self.assertIn(never, output)
+            self.assertNotIn("a tile's tail", output)
+        self.assertIn("\n  Write it first: a tile's tail, a row or a copy is missing.\n  Or: the index of this read is wrong.\n"
+                      "  Or: before this launch nothing has written this buffer: cudaMemset() it, or go on with --keep-going.\n", now)
+        self.assertIn("\n  Or: the index of this read is wrong.\n  Or: it does no harm: go on with --keep-going.\n", tail)
+        gone_on = self.emulate(text, "n", before=["--keep-going"], code=1)
+        self.assertIn("ended n\n", gone_on)
+        self.assertIn("\n  Nothing has written this buffer: cudaMemset() or cudaMemcpy() to it.\n", gone_on)
+
     def test_where_lanes_stand_is_told_by_relative_paths(self):
         text = """__global__ void part(float* x) {
   if (threadIdx.x < 16) {

@@ -105,6 +105,7 @@ void read_options() {
 [[maybe_unused]] const bool registered = [] {
   read_options();
   emu::options().faster = "scripts/fa emulate --fast";
+  emu::options().goes_on = "--keep-going";
   emu::options().equal_stores = true;
   emu::options().absent_lanes = true;
   emu::options().calls = true;

@@ -282,7 +282,25 @@ void LaunchAccesses::report_unwritten(const Races::Unwritten& read) {
   if (read.reader.thread < 0) return;
   end_with({0, read.reader.site,
             std::string(kernel_) + ": " +
-                unwritten_text(read.reader.site, name(read.reader), read.address)});
+                unwritten_text(read.reader.site, name(read.reader), read.address, written(read))});
+}
+
+// Atomics do not count where they are what reads.
+Written LaunchAccesses::written(const Races::Unwritten& read) const {
+  const bool allocated = region_name(read.address).starts_with("the cuda");
+  if (!allocated || !none_written(read.address)) return Written::kBefore;
+  const size_t buffer = region_index(read.address);
+  for (const auto& [number, page] : pages_) {
+    for (const Who who : {kWriter, kAtomic}) {
+      const Culprits& all = page.by[who];
+      if (who == kAtomic && is_atomic(read.reader.site)) continue;
+      for (size_t i = 0; i < all.size(); i++) {
+        const uintptr_t address = (number << kPageLog2) + (i << page.log2);
+        if (all[i].thread >= 0 && region_index(address) == buffer) return Written::kNow;
+      }
+    }
+  }
+  return Written::kNever;
 }
 
 void LaunchAccesses::finish() {

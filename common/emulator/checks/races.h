@@ -155,6 +155,10 @@ struct Report {
   bool is_of(Site a, Site b) const { return (one == a && other == b) || (one == b && other == a); }
 };
 
+// What has written the buffer of a byte that nothing has: something before this launch, this launch
+// alone, or nothing at all.
+enum class Written : uint8_t { kBefore, kNow, kNever };
+
 // Two stores of the same value that nothing orders.
 struct EqualStores {
   uintptr_t address = 0;
@@ -534,6 +538,7 @@ class LaunchAccesses {
   std::string name(const Culprit& culprit) const;
   void note(const EqualStores& stores) const;
   void report_unwritten(const Races::Unwritten& read);
+  Written written(const Races::Unwritten& read) const;  // of the buffer
   void end_with(const Report& report);  // or goes on
 
   const char* kernel_;

@@ -134,11 +134,24 @@ std::string line_of(const std::string& verb, const std::string& place, const std
   return "\n  " + verb + " at " + place + " by " + who;
 }
 
-std::string unwritten_text(Site site, const std::string& who, uintptr_t address) {
-  return "read of memory that nothing has written, " + describe_place(address) +
-         line_of(operation_of(site), place_of(site), who) +
-         "\n  Write it first: a tile's tail, a row or a copy is missing.\n  Or: the index of this "
-         "read is wrong.";
+std::string unwritten_text(Site site, const std::string& who, uintptr_t address, Written buffer) {
+  const std::string text = "read of memory that nothing has written, " + describe_place(address) +
+                           line_of(operation_of(site), place_of(site), who) + "\n  ",
+                    option = options().keep_going ? "" : options().goes_on,
+                    go_on = option.empty() ? "" : "go on with " + option;
+  if (buffer == Written::kNever) {
+    return text + "Nothing has written this buffer: cudaMemset() or cudaMemcpy() to it" +
+           (go_on.empty() ? "" : ", or " + go_on) + ".";
+  }
+  const std::string cure =
+      "Write it first: a tile's tail, a row or a copy is missing.\n  Or: the index of this read is "
+      "wrong.";
+  if (buffer == Written::kNow) {
+    return text + cure +
+           "\n  Or: before this launch nothing has written this buffer: cudaMemset() it" +
+           (go_on.empty() ? "" : ", or " + go_on) + ".";
+  }
+  return text + cure + (go_on.empty() ? "" : "\n  Or: it does no harm: " + go_on + ".");
 }
 
 // ---- calls --------------------------------------------------------------------------------------
@@ -230,7 +243,7 @@ Culprit Races::culprit(int warp, uint32_t lanes, Site site) const {
 std::string Races::unwritten_read() const {
   if (unwritten_shared_.reader.thread < 0 || options().keep_going) return "";
   return unwritten_text(unwritten_shared_.reader.site, culprit_name(unwritten_shared_.reader),
-                        unwritten_shared_.address);
+                        unwritten_shared_.address, Written::kBefore);
 }
 
 // A bulk copy belongs to a phase of its mbarrier: returns which, and which the other

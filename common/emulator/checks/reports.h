@@ -16,6 +16,6 @@ std::string culprit_name(const Culprit& culprit);
 // "\n  load at kernels/12_tma.cu:140 by thread 37 (warp 1 lane 5)"
 std::string line_of(const std::string& verb, const std::string& place, const std::string& who);
 
-std::string unwritten_text(Site site, const std::string& who, uintptr_t address);
+std::string unwritten_text(Site site, const std::string& who, uintptr_t address, Written buffer);
 
 }  // namespace emu

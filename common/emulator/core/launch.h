@@ -49,6 +49,8 @@ struct Options {
   // Checked build: is told of each race and each read of what nothing has written, once per place
   // in the kernel, and launches go on. Empty: the first of them ends the launch.
   std::function<void(const std::string&)> keep_going = {};
+  // Checked build: what goes on after a report, which a read of what nothing has written names.
+  const char* goes_on = "";
   // Seconds after which a launch says on standard error how far it is; then three times as many
   // between one line and the next. FA_BUSY_AFTER in the environment has others.
   double report_after = 10;

@@ -380,6 +380,11 @@ bool never_written(uintptr_t address) {
          (region->written.empty() || !region->written[address - region->begin]);
 }
 
+bool none_written(uintptr_t address) {
+  const Region* const region = find_region(address);
+  return region && region->poisoned && region->written.empty();
+}
+
 UnwrittenPart unwritten_part(uintptr_t address, size_t bytes) {
   UnwrittenPart found;
   const Region* const region = find_region(address);

@@ -123,6 +123,7 @@ uint8_t* shared_pointer(uint32_t address, size_t bytes, const char* operation,
 void note_host_writes();
 void mark_written(uintptr_t address, size_t bytes);  // by a kernel, or by the host's copy or fill
 bool never_written(uintptr_t address);
+bool none_written(uintptr_t address);  // of the region's bytes, before this launch
 
 // Of an access within one region: how many of its bytes nothing has written, and the first of them.
 struct UnwrittenPart {
