@@ -478,6 +478,27 @@ int main(int, char** words) {
         self.assertIn("ended n\n", gone_on)
         self.assertIn("\n  Nothing has written this buffer: cudaMemset() or cudaMemcpy() to it.\n", gone_on)
 
+    def test_a_loop_of_polls_is_one_wait(self):
+        text = """#include <cstdint>
+__global__ void k() {
+  __shared__ uint64_t all;
+  const uint32_t bar = uint32_t(__cvta_generic_to_shared(&all));
+  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 64;" ::"r"(bar) : "memory");
+  __syncthreads();
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+  asm volatile("{.reg .pred p;\\nW: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;\\n@!p bra W;}" ::"r"(bar) : "memory");
+  for (int over = 0; !over;) {
+    asm volatile("{.reg .pred p;\\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], 0;\\nselp.b32 %0, 1, 0, p;}" : "=r"(over) : "r"(bar));
+  }
+}
+int main() {
+  k<<<1, 64>>>();
+  cudaDeviceSynchronize();
+}
+"""
+        # An arrival and two waits of each warp, of which those of warp 0 or both wait at first.
+        self.assertRegex(self.emulate(text), r"\nmbarrier +6 +[12] waited\n")
+
     def test_where_lanes_stand_is_told_by_relative_paths(self):
         text = """__global__ void part(float* x) {
   if (threadIdx.x < 16) {

@@ -1,11 +1,13 @@
 #include "common/emulator/units/mbarrier.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,10 +28,12 @@ constexpr int kMostBytes = (1 << 20) - 1;
 // there means that the barrier has been overwritten.
 constexpr uint64_t kWord = 0xba22'1e20'ba22'1e20u;
 
-// The barrier that a lane asked last in vain, and how many times in a row.
+// The barrier that a lane asked last in vain, and how many times in a row; where, for which parity.
 struct Polls {
   uintptr_t bar = 0;
   int count = 0;
+  SourceLocation where;
+  int parity = 0;
 };
 
 // The mbarriers of a cluster, by address.
@@ -38,6 +42,7 @@ struct Mbarriers final : Unit {
       : polls(cluster.lanes.size()), waited_at(cluster.lanes.size()) {}
   void begin() override {
     all.clear();
+    counted.clear();
     for (Polls& lane : polls) lane.count = 0;
     std::fill(waited_at.begin(), waited_at.end(), 0);
   }
@@ -45,6 +50,13 @@ struct Mbarriers final : Unit {
   Order order(const Lane& first, const Lane& second) override;
 
   std::map<uintptr_t, Mbarrier> all;
+  // Of each warp and line: how often lanes have executed it that were then the warp's lowest one.
+  // When lanes end one by one, each of them is.
+  struct Executions {
+    std::array<uint32_t, kWarpSize> of{};
+    uint32_t most = 0;
+  };
+  std::map<std::tuple<const Warp*, const char*, unsigned>, Executions> counted;
   std::vector<Polls> polls;         // [lanes]
   std::vector<uint32_t> waited_at;  // [lanes]: checked build: its clock at its last wait, and 1
 };
@@ -90,10 +102,14 @@ Mbarrier& find(uintptr_t bar, const char* operation, SourceLocation where) {
   return barrier;
 }
 
-// Counts a warp's instruction once, by its lowest lane.
+// Counts a warp's instruction once, by its lowest lane: the n-th execution by each is one.
 void count(SourceLocation where, bool waits) {
   const Lane& me = *current_lane;
   if (me.lane != std::countr_zero(me.warp->live)) return;
+  Mbarriers::Executions& here = mbarriers().counted[{me.warp, where.file, where.line}];
+  const uint32_t mine = ++here.of[size_t(me.lane)];
+  if (mine <= here.most) return;
+  here.most = mine;
   record(*me.warp, {Kind::kMbarrier, me.warp->live, where, {.requests = 1, .waits = waits}});
 }
 
@@ -342,11 +358,13 @@ bool mbarrier_test_wait(uint64_t* bar, int parity, const char* operation, Source
   check_parity(parity, operation, where);
   Mbarrier& barrier = find(uintptr_t(bar), operation, where);
   check_distance(uintptr_t(bar), barrier, operation, where);
-  count(where, !over(barrier, parity));
+  // A loop of polls is one wait, which its first poll is counted for.
   Polls& polls = mbarriers().polls[size_t(me.number)];
+  const bool again = polls.count > 0 && polls.bar == uintptr_t(bar) && polls.parity == parity &&
+                     polls.where.line == where.line && polls.where.file == where.file;
+  if (!again) count(where, !over(barrier, parity));
   if (!over(barrier, parity)) {
-    polls.count = polls.bar == uintptr_t(bar) ? polls.count + 1 : 1;
-    polls.bar = uintptr_t(bar);
+    polls = {uintptr_t(bar), polls.bar == uintptr_t(bar) ? polls.count + 1 : 1, where, parity};
     if (polls.count < kPatience) {
       for (Unit* const unit : me.cta->cluster->units_in_order) unit->polled(uintptr_t(bar));
       yield();
