@@ -546,6 +546,59 @@ int main() {
                 (call, body.replace("void solve", "void resolve"), "solve is declared and not defined in mine.cu other.cu: name the file")):
             self.assertIn(expected, self.runs(main, [["other.cu"]], [2], others={"other.cu": other})[0])
 
+    def test_memory_of_an_mbarrier_that_holds_data(self):
+        text = """#include <cstdint>
+#include <cstdio>
+#define INIT(at, n) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(n) : "memory")
+#define INVAL(at) asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(at) : "memory")
+#define WAIT(at) asm volatile("{.reg .pred p;\\nW: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;\\n@!p bra W;}" ::"r"(at) : "memory")
+__global__ void over(const float* x, float* y, bool load, bool fixed) {
+  __shared__ alignas(128) unsigned char bytes[1024 + 16];
+  const uint32_t old = uint32_t(__cvta_generic_to_shared(bytes)), bar = old + 1024;
+  if (threadIdx.x == 0) {
+    INIT(old, 32);
+    INIT(bar, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(old) : "memory");
+  WAIT(old);
+  __syncthreads();
+  if (fixed && threadIdx.x == 0) INVAL(old);
+  __syncthreads();
+  float* data = reinterpret_cast<float*>(bytes);
+  if (!load) {
+    data[threadIdx.x] = 31 - threadIdx.x;
+  } else if (threadIdx.x == 0) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 1024;" ::"r"(bar) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 1024, [%2];" ::"r"(old), "l"(x), "r"(bar) : "memory");
+  }
+  if (load) WAIT(bar);
+  __syncthreads();
+  y[threadIdx.x] = data[31 - threadIdx.x];
+}
+int main(int, char** words) {
+  static float h[256];
+  for (int i = 0; i < 256; i++) h[i] = 31 - i;
+  float *x, *y;
+  cudaMalloc(&x, 1024);
+  cudaMalloc(&y, 128);
+  cudaMemcpy(x, h, 1024, cudaMemcpyHostToDevice);
+  over<<<1, 32>>>(x, y, words[1][0] == 'l', words[2][0] == 'f');
+  cudaMemcpy(h, y, 128, cudaMemcpyDeviceToHost);
+  printf("%g\\n", h[31]);
+}
+"""
+        store, load, *fixed = self.runs(text, [["s", "-"], ["l", "-"], ["s", "f"], ["l", "f"]], [1, 1, 0, 0])
+        used = ("the mbarrier at byte 0 of bytes (shared memory), initialised at mine.cu:10\n  Missing: an mbarrier.inval when nobody waits there any more, "
+                "then a barrier, before its memory holds data.\n  Or: the index of this store is wrong.\n")
+        self.assertIn("thread 0 (warp 0 lane 0) overwrites " + used, store)
+        self.assertIn("store at mine.cu:22 by ", store)
+        self.assertIn("cp.async.bulk (load) at mine.cu:26 by thread 0 (warp 0 lane 0) overwrites " + used.replace("store", "copy"), load)
+        for output in fixed:
+            self.assertTrue(output.startswith("31\n"), output)
+
     def test_json_limits_and_annotations(self):
         text = """#include <cstdio>
 #include <cstdlib>

@@ -343,6 +343,9 @@ void Races::write(const Actor& actor, ShadowPage& page, uintptr_t address, Site 
   const size_t index = (address & kPageMask) >> page.log2;
   Access& piece = page.pieces[index];
   const bool was_written = piece.lanes != 0, atomic = is_atomic(site);
+  if (was_written && is_mbarrier_site(piece.site) && before(piece, actor.seen)) {
+    report_overwritten(piece, actor, site, address);
+  }
   if ((!before(piece, actor.seen) && !(atomic && is_atomic(piece.site))) ||
       (actor.fenced && !is_engine(piece) && !before(piece, actor.fenced))) {
     if (allows_equal_stores_ && tag_of(site) == kStoreTag && tag_of(piece.site) == kStoreTag) {

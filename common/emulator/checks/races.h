@@ -333,6 +333,8 @@ class Races final : public Detector {
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
   void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
               uintptr_t address, bool was_written, uint32_t former = 0);
+  // Of an mbarrier that has not been given up.
+  void report_overwritten(const Access& made, const Actor& now, Site site, uintptr_t address);
   std::string cure_of_work(const Access& earlier, const Actor& now, uintptr_t address) const;
   std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,
                    bool same_thread, bool swapped) const;

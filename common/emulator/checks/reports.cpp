@@ -118,6 +118,11 @@ bool is_copy_site(Site site) {
   return it && strncmp(it->operation, "cp.async", 8) == 0;
 }
 
+bool is_mbarrier_site(Site site) {
+  const NamedSite* const it = is_atomic(site) ? nullptr : named(site);
+  return it && strcmp(it->operation, "mbarrier.init") == 0;
+}
+
 std::string place_of(Site site) {
   if (const NamedSite* const it = named(site)) {
     return relative_path(it->file) + ":" + std::to_string(it->line);
@@ -395,6 +400,32 @@ Races::ThreadCure Races::thread_cure(const Access& earlier, const Actor& now) co
     return {"CTAs run in any order", "barrier of the cluster (cluster_arrive, cluster_wait)"};
   }
   return {"Warps run in any order", "__syncthreads()"};
+}
+
+void Races::report_overwritten(const Access& made, const Actor& now, Site site,
+                               uintptr_t address) {
+  if (operation_of(site).starts_with("mbarrier.")) return;  // its own instructions may
+  const std::string what = is_copy_site(site) ? "copy" : "store",
+                    at = describe_place(address & ~uintptr_t{7});
+  const std::string text = operation_of(site) + " at " + place_of(site) + " by " +
+                           culprit_name(culprit(now.warp, now.lanes, site)) +
+                           " overwrites the mbarrier at " + at + ", initialised at " +
+                           place_of(made.site) +
+                           "\n  Missing: an mbarrier_inval when nobody waits there any more, then "
+                           "a barrier, before its memory holds data.\n  Or: the index of this " +
+                           what + " is wrong.";
+  if (options().keep_going) {
+    const Report report{without_calls(made.site), without_calls(site),
+                        cta_name(cluster_.ctas[0]) + ": " + text};
+    if (std::none_of(reports_.begin(), reports_.end(),
+                     [&](const Report& each) { return each.is_of(report.one, report.other); })) {
+      reports_.push_back(report);
+    }
+  } else if (!current_lane) {
+    within_warp_ = text;
+  } else {
+    fail_cta(text);
+  }
 }
 
 void Races::report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,

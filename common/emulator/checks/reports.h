@@ -11,6 +11,7 @@ namespace emu {
 std::string operation_of(Site site);  // "load", "ldmatrix"
 std::string place_of(Site site);      // "kernels/12_tma.cu:140"
 bool is_copy_site(Site site);         // of cp.async or a bulk copy
+bool is_mbarrier_site(Site site);     // of its initialisation
 std::string culprit_name(const Culprit& culprit);
 
 // "\n  load at kernels/12_tma.cu:140 by thread 37 (warp 1 lane 5)"

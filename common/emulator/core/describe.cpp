@@ -150,6 +150,7 @@ ReportKind kind_of(const std::string& report) {
       {"may not be initialised yet", "", "mbarrier before its initialisation", kBarrier},
       {"there is no mbarrier", "", "mbarrier before its initialisation", kBarrier},
       {"one thread initialises it", "", "mbarrier initialised twice", kBarrier},
+      {"overwrites the mbarrier", "", "mbarrier overwritten", kBarrier},
       {"may count in the phase before", "", "arrival in a phase that may be over", kBarrier},
       {"no wait has named", "", "registers that no wait has named", kProduct},
       {"registers of a thread", "", "more registers than a warp owns", kProduct},

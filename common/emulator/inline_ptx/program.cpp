@@ -686,6 +686,7 @@ std::string in_words_of_ptx(std::string report) {
       {"mbarrier_wait", "mbarrier.try_wait"},
       {"mbarrier_arrive", "mbarrier.arrive"},
       {"mbarrier_init", "mbarrier.init"},
+      {"mbarrier_inval", "mbarrier.inval"},
       {"wgmma_commit()", "wgmma.commit_group"},
       {"wgmma_fence()", "wgmma.fence"},
       {"wgmma_fence", "wgmma.fence"},

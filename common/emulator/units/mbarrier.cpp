@@ -312,6 +312,14 @@ void mbarrier_inval(uint64_t* bar, SourceLocation where) {
     misuse("mbarrier.inval", where, name(uintptr_t(bar), barrier) + " is in use");
   }
   mbarriers().all.erase(uintptr_t(bar));
+  const Lane& me = *current_lane;
+  if (Detector* const detector = me.cta->detector) {
+    detector->access(me, uintptr_t(bar), 8, true, detector->site("mbarrier.inval", where));
+  }
+}
+
+void mbarrier_forget(uint64_t* bar, SourceLocation where) {
+  if (current_lane && mbarriers().all.contains(uintptr_t(bar))) mbarrier_inval(bar, where);
 }
 
 void mbarrier_arrive(uint64_t* bar, const char* operation, SourceLocation where) {

@@ -56,6 +56,8 @@ struct Mbarrier {
 
 void mbarrier_init(uint64_t* bar, int count, SourceLocation where);
 void mbarrier_inval(uint64_t* bar, SourceLocation where);
+// The same of an object that may hold none, at the end of its life.
+void mbarrier_forget(uint64_t* bar, SourceLocation where = SourceLocation::current());
 void mbarrier_arrive(uint64_t* bar, const char* operation, SourceLocation where);
 void mbarrier_arrive_cluster(uint64_t* bar, int cta, SourceLocation where);
 void mbarrier_expect_tx(uint64_t* bar, int bytes, const char* operation, SourceLocation where);

@@ -520,7 +520,7 @@ SECTIONS = {
     "it-hangs": ["deadlock dump", "warps missing in a wgmma", "loop without end"],
     "a-barrier-is-misused": ["one arrival too many", "arrival in a phase that may be over", "a phase that is two ahead",
                              "barrier out of balance", "fewer bytes expected than come", "mbarrier before its initialisation",
-                             "mbarrier initialised twice"],
+                             "mbarrier initialised twice", "mbarrier overwritten"],
     COPIES: ["race with a copy under way", "copies never waited for"],
     "a-race-is-reported": ["race between warps", "race within a warp", "race between CTAs", "race with a running wgmma",
                            "race with a store under way"],
