@@ -546,6 +546,144 @@ int main() {
                 (call, body.replace("void solve", "void resolve"), "solve is declared and not defined in mine.cu other.cu: name the file")):
             self.assertIn(expected, self.runs(main, [["other.cu"]], [2], others={"other.cu": other})[0])
 
+    def test_a_mask_names_lanes_that_go_past(self):
+        """No note where lanes have left before, or where a loop of theirs is shorter and nothing lies behind it."""
+        text = """#include <cstdio>
+__device__ __noinline__ void put(float* y, float v) { y[threadIdx.x] = v; }
+__global__ void past(const float* x, float* y) {
+  float v = x[threadIdx.x];
+  if (threadIdx.x < 16) {
+    for (int m = 8; m > 0; m /= 2) v += __shfl_xor_sync(~0u, v, m);
+  }
+  y[threadIdx.x] = v;
+}
+__global__ void votes(const float* x, float* y) {
+  int all = 0;
+  if (threadIdx.x != 5) all = __all_sync(~0u, x[threadIdx.x] > 0);
+  y[threadIdx.x] = all;
+}
+__global__ void reduces(const float* x, float* y) {
+  unsigned sum = 0;
+  if (threadIdx.x < 24) sum = __reduce_add_sync(~0u, unsigned(x[threadIdx.x]));
+  y[threadIdx.x] = sum;
+}
+__global__ void left(const float* x, float* y) {
+  if (threadIdx.x >= 16) {
+    y[threadIdx.x] = 0;
+    return;
+  }
+  float v = x[threadIdx.x];
+  for (int m = 8; m > 0; m /= 2) v += __shfl_xor_sync(~0u, v, m);
+  y[threadIdx.x] = v;
+}
+__device__ float neighbour(float v) { return __shfl_xor_sync(~0u, v, 1); }
+__global__ void behind(const float* x, float* y) {
+  if (threadIdx.x >= 16) {
+    y[threadIdx.x] = 0;
+    return;
+  }
+  y[threadIdx.x] = neighbour(x[threadIdx.x]);
+}
+__global__ void returns(const float* x, float* y) {
+  if (threadIdx.x >= 40) return;
+  float v = x[threadIdx.x];
+  if (threadIdx.x < 16) v = neighbour(v);
+  y[threadIdx.x] = v;
+}
+__global__ void called(const float* x, float* y) {
+  put(y, 0);
+  if (threadIdx.x >= 16) return;
+  put(y, __shfl_xor_sync(~0u, x[threadIdx.x], 1));
+}
+__global__ void loops(const float* x, float* y) {
+  for (int i = threadIdx.x; i < 48; i += 32) y[i] = __shfl_xor_sync(~0u, x[i], 1);
+}
+__global__ void named(const float* x, float* y) {
+  float v = x[threadIdx.x];
+  if (threadIdx.x < 16) v = __shfl_xor_sync(0xffff, v, 1);
+  y[threadIdx.x] = v;
+}
+int main(int, char** words) {
+  float *x, *y, h[64];
+  for (float& each : h) each = 1;
+  cudaMalloc(&x, 256);
+  cudaMalloc(&y, 256);
+  cudaMemcpy(x, h, 256, cudaMemcpyHostToDevice);
+  if (words[1][0] == 'p') past<<<2, 32>>>(x, y), past<<<1, 32>>>(x, y), votes<<<1, 32>>>(x, y), reduces<<<1, 32>>>(x, y), returns<<<1, 64>>>(x, y);
+  if (words[1][0] == 'n') left<<<1, 32>>>(x, y), behind<<<1, 32>>>(x, y), called<<<1, 32>>>(x, y), loops<<<1, 32>>>(x, y), named<<<1, 32>>>(x, y);
+  return cudaDeviceSynchronize();
+}
+""".replace("past<<<2", "past<<<1")
+        past, none = self.runs(text, [["p"], ["n"]], [0, 0])
+        undefined = "\n  CUDA leaves that undefined. Name in its mask the lanes that come, or have all come.\n"
+        self.assertEqual(past.count("note: "), 4, past)
+        self.assertIn("note: returns: __shfl_xor_sync() at mine.cu:29 is passed without lanes 16-31, which go past it to mine.cu:41 and end", past)
+        self.assertIn("note: past: __shfl_xor_sync() at mine.cu:6 is passed without lanes 16-31, which go past it to mine.cu:8 and end" + undefined, past)
+        self.assertIn("note: votes: __all_sync() at mine.cu:12 is passed without lane 5, which goes past it to mine.cu:13 and ends" + undefined, past)
+        self.assertIn("note: reduces: __reduce_add_sync() at mine.cu:17 is passed without lanes 24-31", past)
+        self.assertNotIn("note: ", none)
+
+    def test_warps_at_different_barriers(self):
+        """No note where warps have left before the barrier, or call one function."""
+        text = """#include <cstdio>
+__device__ void meet() { __syncthreads(); }
+__global__ void two(float* x, int uneven) {
+  __shared__ float t[64];
+  t[threadIdx.x] = threadIdx.x;
+  if (threadIdx.x < 32) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+  x[threadIdx.x] = t[63 - threadIdx.x];
+}
+__global__ void one_more(float* x) {
+  __shared__ float t[64];
+  t[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  if (threadIdx.x < 32) __syncthreads();
+  x[threadIdx.x] = t[63 - threadIdx.x];
+}
+__global__ void lanes(float* x) {
+  if (threadIdx.x % 32 < 16) __syncthreads();
+  x[threadIdx.x] = 1;
+}
+__global__ void left(float* x) {
+  if (threadIdx.x >= 32) {
+    x[threadIdx.x] = 0;
+    return;
+  }
+  __syncthreads();
+  x[threadIdx.x] = 1;
+}
+__global__ void loops(float* x) {
+  for (int i = threadIdx.x; i < 96; i += 64) {
+    x[i] = i;
+    __syncthreads();
+    x[i] += 1;
+  }
+}
+__global__ void called(float* x) {
+  threadIdx.x < 32 ? meet() : meet();
+  x[threadIdx.x] = 1;
+}
+int main(int, char** words) {
+  float* x;
+  cudaMalloc(&x, 512);
+  if (words[1][0] == 't') two<<<2, 64>>>(x, 0), two<<<1, 64>>>(x, 0), one_more<<<1, 64>>>(x), lanes<<<1, 64>>>(x);
+  if (words[1][0] == 'n') left<<<1, 64>>>(x), loops<<<1, 64>>>(x), called<<<1, 64>>>(x);
+  return cudaDeviceSynchronize();
+}
+""".replace("two<<<2", "two<<<1")
+        two, none = self.runs(text, [["t"], ["n"]], [0, 0])
+        self.assertEqual(two.count("note: "), 3, two)
+        self.assertIn("note: two: warp 0 waits in __syncthreads() at mine.cu:7, and warp 1 comes to __syncthreads() at mine.cu:9\n"
+                      "  CUDA leaves that undefined. Have all threads of the block come to the same one.\n", two)
+        behind = "\n  CUDA leaves that undefined. Have all threads of the block come to it.\n"
+        self.assertIn("note: one_more: __syncthreads() at mine.cu:17 is passed without warp 1, which goes past it to mine.cu:18 and ends" + behind, two)
+        self.assertIn("note: lanes: __syncthreads() at mine.cu:21 is passed without lanes 16-31, which go past it to mine.cu:22 and end" + behind, two)
+        self.assertNotIn("note: ", none)
+
     def test_memory_of_an_mbarrier_that_holds_data(self):
         text = """#include <cstdint>
 #include <cstdio>

@@ -108,6 +108,7 @@ void read_options() {
   emu::options().goes_on = "--keep-going";
   emu::options().equal_stores = true;
   emu::options().absent_lanes = true;
+  emu::options().notes = true;
   emu::options().calls = true;
   records();  // so that they are there when the program ends
   emu::reports();

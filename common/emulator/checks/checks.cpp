@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/emulator/checks/absent.h"
 #include "common/emulator/checks/counting.h"
 #include "common/emulator/checks/races.h"
 #include "common/emulator/core/describe.h"
@@ -25,12 +26,14 @@ class ClusterChecks final : public Checks {
  public:
   ClusterChecks(Cluster& cluster, LaunchAccesses* launch) : cluster_(cluster) {
     if (launch) races_.emplace(cluster, *launch);
+    if (options().notes) absent_.emplace(cluster);
   }
   const Races* races() const { return races_ ? &*races_ : nullptr; }
 
   void begin() override {
     idle_barriers_ = 0;
     if (races_) races_->begin();
+    if (absent_) absent_->begin();
   }
   Detector* detector() override { return races_ ? &*races_ : nullptr; }
   void count(const Event& event) override {
@@ -55,7 +58,23 @@ class ClusterChecks final : public Checks {
         idle_barriers_ = 0;
     }
   }
-  void meet(Warp& warp, uint32_t mask) override { count_accesses(warp, mask); }
+  void meet(Warp& warp, uint32_t mask) override {
+    if (absent_) {
+      absent_->meet(warp, mask);
+      if (!warp.live) absent_->comes(warp);
+    }
+    count_accesses(warp, mask);
+  }
+  void absent_lanes(const Warp& warp, uint32_t mask, const char* operation,
+                    SourceLocation where) override {
+    if (absent_) absent_->collective(warp, mask, operation, where);
+  }
+  void comes_to_barrier(const Warp& warp) override {
+    if (absent_) absent_->comes(warp);
+  }
+  void barrier_is_over(const Cta& cta, const char* operation, SourceLocation where) override {
+    if (absent_) absent_->barrier(cta, operation, where);
+  }
   void keep() override { line_totals.add(lines_); }
 
  private:
@@ -63,6 +82,7 @@ class ClusterChecks final : public Checks {
   LineTable lines_;
   uint64_t idle_barriers_ = 0;
   std::optional<Races> races_;
+  std::optional<Absent> absent_;
 };
 
 class AllChecks final : public LaunchChecks {

@@ -45,6 +45,9 @@ struct Options {
   // Shuffles: a lane that reads one which takes no part gets poison, with a note. Otherwise the
   // launch ends.
   bool absent_lanes = false;
+  // What works here and CUDA leaves undefined is told, once per place: warps at different
+  // __syncthreads(); in the checked build a mask or a barrier past which some go.
+  bool notes = false;
   bool calls = false;  // checked build: reports name the calls that have led to a function's line
   // Checked build: is told of each race and each read of what nothing has written, once per place
   // in the kernel, and launches go on. Empty: the first of them ends the launch.

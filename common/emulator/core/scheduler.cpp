@@ -578,6 +578,13 @@ namespace {
 bool is_aligned(const char* operation) { return operation[0] != '_'; }
 }  // namespace
 
+namespace {
+// What exchanges values among the lanes of a mask.
+bool names_lanes(const char* operation) {
+  return operation[0] == '_' && strcmp(operation, "__syncwarp()") != 0;
+}
+}  // namespace
+
 void expect_same_instruction(const Lane& other, const char* operation, SourceLocation where) {
   const bool same_file =
       other.where.file == where.file || strcmp(other.where.file, where.file) == 0;
@@ -638,7 +645,12 @@ void** begin_collective(uint32_t mask, const char* operation, void* operands,
     const bool takes_part = (mask & warp.live) >> lane & 1;
     warp.operands[lane] = takes_part ? warp.lanes[lane].operands : nullptr;
   }
-  if (me.cta->checks) me.cta->checks->meet(warp, mask);
+  if (Checks* const checks = me.cta->checks) {
+    if (names_lanes(operation) && (mask & ~warp.live)) {
+      checks->absent_lanes(warp, mask, operation, where);
+    }
+    checks->meet(warp, mask);
+  }
   return warp.operands;
 }
 

@@ -129,6 +129,12 @@ class Checks {
   // The lanes in `mask` meet: the accesses that they have logged become requests of the warp, and
   // events.
   virtual void meet(Warp& warp, uint32_t mask) = 0;
+  // Before a warp's collective, and where its __syncthreads() lacks lanes.
+  virtual void absent_lanes(const Warp& warp, uint32_t mask, const char* operation,
+                            SourceLocation where) = 0;
+  // Before it meets at a barrier. A __syncthreads() of the CTA is over.
+  virtual void comes_to_barrier(const Warp& warp) = 0;
+  virtual void barrier_is_over(const Cta& cta, const char* operation, SourceLocation where) = 0;
   // The OS thread's last cluster has ended: its counts are added to those that take_lines()
   // returns. One at a time.
   virtual void keep() = 0;

@@ -4,11 +4,16 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/emulator/core/events.h"
+#include "common/emulator/core/launch.h"
 #include "common/emulator/core/step.h"
 #include "common/emulator/core/unit.h"
 
@@ -21,6 +26,7 @@ struct NamedBarrier {
   // The instruction that came first in this phase; the same of the last phase, and its number.
   const char* operation = "";
   SourceLocation where;
+  int first_warp = 0;
   const char* ended_operation = "";
   SourceLocation ended_where;
   int ended_expected = 0;
@@ -40,6 +46,10 @@ struct Passed {
 };
 
 std::string at_barrier(const Lane& lane);
+
+bool is_syncthreads(const char* operation) {  // or one with a vote
+  return strncmp(operation, "__syncthreads", sizeof "__syncthreads" - 1) == 0;
+}
 
 bool is_at_barrier(const Lane& lane) {
   return lane.state == LaneState::kParked && lane.describe == at_barrier;
@@ -110,6 +120,10 @@ void Barriers::complete_if_all_arrived(Cta& cta, int index) {
   if (barrier.arrived == 0 || barrier.arrived < expected(cta, barrier)) return;
   barrier.ended_operation = barrier.operation;
   barrier.ended_where = barrier.where;
+  if (cta.checks && expected(cta, barrier) < int(cta.lanes.size()) &&
+      is_syncthreads(barrier.operation)) {
+    cta.checks->barrier_is_over(cta, barrier.operation, barrier.where);
+  }
   const int expected_by_all = barrier.ended_expected = barrier.expected;
   barrier.arrived = barrier.expected = 0;
   open(cta) &= ~(1u << index);
@@ -146,6 +160,9 @@ void Barriers::thread_has_ended(Lane& me) {
   const Lane* rest_of_warp = nullptr;  // lanes at a barrier that this one will not come to
   if (warp.live && !warp.runnable) rest_of_warp = &warp.lanes[std::countr_zero(warp.live)];
   if (rest_of_warp && !is_at_barrier(*rest_of_warp)) rest_of_warp = nullptr;
+  if (rest_of_warp && cta.checks && is_syncthreads(rest_of_warp->operation)) {
+    cta.checks->absent_lanes(warp, kFullMask, rest_of_warp->operation, rest_of_warp->where);
+  }
   for (uint32_t rest = open(cta); rest; rest &= rest - 1) {
     const int i = std::countr_zero(rest);
     if (of(cta, i).expected == 0) complete_if_all_arrived(cta, i);
@@ -196,6 +213,23 @@ std::string Barriers::complaint(const Cta& cta) {
   return "";
 }
 
+// Once per two places. CUDA C++ Programming Guide, "Synchronization Functions": in a condition
+// only if it is the same for all threads of the block.
+void note_different(const NamedBarrier& first, const Lane& me, const char* operation,
+                    SourceLocation where) {
+  static std::mutex mutex;
+  static std::set<std::string> noted;
+  const std::string at = place(first.where), here = place(where);
+  const std::scoped_lock lock(mutex);
+  if (!noted.insert(std::min(at, here) + " " + std::max(at, here)).second) return;
+  fflush(stdout);
+  fprintf(stderr,
+          "note: %s: warp %d waits in %s at %s, and warp %d comes to %s at %s\n"
+          "  CUDA leaves that undefined. Have all threads of the block come to the same one.\n",
+          me.cta->kernel, first.first_warp, first.operation, at.c_str(), me.warp->index, operation,
+          here.c_str());
+}
+
 void arrive(int index, int expected, bool waits, const char* operation, SourceLocation where) {
   Lane& me = *current_lane;
   if (index < 0 || index >= kNamedBarriers) {
@@ -236,6 +270,10 @@ void arrive(int index, int expected, bool waits, const char* operation, SourceLo
   if (barrier.arrived == 0) {
     barrier.operation = operation;
     barrier.where = where;
+    barrier.first_warp = me.warp->index;
+  } else if (options().notes && barrier.where.line != where.line && is_syncthreads(operation) &&
+             is_syncthreads(barrier.operation)) {
+    note_different(barrier, me, operation, where);
   }
   barrier.expected = expected;
   barrier.arrived++;
@@ -268,7 +306,13 @@ void barrier_sync(int index, int expected, const char* operation, SourceLocation
   all.waits_at(me) = index;
   stop(operation, where, at_barrier);
   const bool whole_warp = (me.warp->runnable & me.warp->live) == 0;
-  if (whole_warp && me.cta->checks) me.cta->checks->meet(*me.warp, kFullMask);
+  if (Checks* const checks = whole_warp ? me.cta->checks : nullptr) {
+    if (is_syncthreads(operation)) {
+      checks->absent_lanes(*me.warp, kFullMask, operation, where);
+      checks->comes_to_barrier(*me.warp);
+    }
+    checks->meet(*me.warp, kFullMask);
+  }
   all.complete_if_all_arrived(*me.cta, index);
   if (whole_warp) report(me);
   wait_until_woken();
