@@ -92,6 +92,8 @@ GpuState sample_gpu() {
   return {fake_gpu().clock_mhz, fake_gpu().power_w};
 }
 void* work_stream() { return nullptr; }
+std::string first_nan() { return ""; }
+void forget_nans() {}
 std::string bugs_like(const std::string&) { return ""; }
 bool gpu_is_lost() { return fake_gpu().lost; }
 

@@ -6,20 +6,25 @@
 
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <ios>
+#include <limits>
 #include <optional>
 #include <random>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "common/emulator/core/first_nan.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/include/cuda_runtime.h"
 #include "common/emulator/units/barrier.h"
+#include "common/harness/runner.h"
 #include "common/launch/launch.h"
+#include "common/ptx/mma.h"
 #include "tests/support.h"
 
 namespace {
@@ -730,6 +735,199 @@ int use_much_stack(int depth, const volatile char* above = nullptr) {
 TEST_F(GuardPageDeathTest, FullStack) {
   EXPECT_EXIT(run(dim3(1), dim3(32), 0, [] { use_much_stack(1000); }), testing::ExitedWithCode(3),
               "the thread's stack \\(its local memory\\) is full");
+}
+
+// ---- where the first NaN was made ---------------------------------------------------------------
+class FirstNan : public testing::Test {
+ protected:
+  void SetUp() override { emu::forget_nans(); }
+  void TearDown() override { emu::options() = {}; }
+
+  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  // The compiler does not know what they hold.
+  volatile float infinity = kInfinity, zero = 0, four = 4, nan = NAN, out = 0;
+  int line = 0;
+
+  // Of two CTAs of two warps, thread 37 of the second one executes `body`.
+  std::string of(const std::function<void()>& body) {
+    run(dim3(2), dim3(64), 0, [&] {
+      if (emu::at(37, 1)) body();
+    });
+    return emu::first_nan();
+  }
+  std::string made(const std::string& what) const {
+    return "The first NaN was made at " + here(line) +
+           " by thread 37 (warp 1 lane 5) of CTA (1,0,0): " + what + ".";
+  }
+  void expect_made(const std::string& what, const std::function<void()>& body) {
+    const std::string text = of(body);
+    EXPECT_EQ(text, made(what));
+  }
+};
+class FirstNanTrapped : public FirstNan {
+  void SetUp() override {
+#ifndef FA_TRAPS_NANS
+    GTEST_SKIP() << "here only the emulator's own functions note NaNs";
+#endif
+    FirstNan::SetUp();
+  }
+};
+
+TEST_F(FirstNanTrapped, HasItsOperands) {
+  expect_made("inf - inf", [&] { out = (line = __LINE__, infinity - infinity); });
+  emu::forget_nans();
+  expect_made("0 / 0", [&] { out = (line = __LINE__, zero / zero); });
+  emu::forget_nans();
+  expect_made("0 * inf", [&] { out = (line = __LINE__, infinity * zero); });
+  emu::forget_nans();
+  expect_made("inf / inf",
+              [&] { out = (line = __LINE__, float(double(infinity) / double(infinity))); });
+}
+
+TEST_F(FirstNanTrapped, InTheCLibraryHasItsFunction) {
+  expect_made("in fmodf() of the C library",
+              [&] { out = (line = __LINE__, std::fmod(float(four), float(zero))); });
+}
+
+TEST_F(FirstNan, OfTheEmulatorsFunctionHasItsArgument) {
+  expect_made("log(-4)", [&] { out = (line = __LINE__, emu::logf(-four)); });
+  emu::forget_nans();
+  expect_made("asin(4)", [&] { out = (line = __LINE__, emu::asinf(four)); });
+}
+
+TEST_F(FirstNan, IsNoneThatWasThereBefore) {
+  EXPECT_EQ(of([&] { out = nan - nan; }), "");
+  EXPECT_EQ(of([&] { out = nan * four + emu::logf(nan); }), "");
+}
+
+TEST_F(FirstNan, IsNoneThatIsOnlyComparedOrConverted) {
+  EXPECT_EQ(of([&] { out = nan < four ? 1 : 2; }), "");
+  EXPECT_EQ(of([&] { out = nan >= four ? 1 : 2; }), "");
+  EXPECT_EQ(of([&] { out = float(int(four * 1e10f)); }), "");
+}
+
+TEST_F(FirstNanTrapped, IsFoundBehindComparisonsWithNaN) {
+  expect_made("inf - inf", [&] {
+    for (int i = 0; i < 100; i++) out = nan < four ? 1 : 2;
+    out = (line = __LINE__, infinity - infinity);
+  });
+}
+
+// A million comparisons with a NaN would take seconds if each were passed over.
+TEST_F(FirstNan, CostsLittleWhereNaNsAreCompared) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(of([&] {
+              for (int i = 0; i < 1000000; i++) out = nan < four ? 1 : 2;
+            }),
+            "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+TEST_F(FirstNanTrapped, IsThatOfTheFirstCta) {
+  for (const int threads : {1, 2, 3, 8}) {
+    emu::options().os_threads = threads;
+    emu::forget_nans();
+    run(dim3(40), dim3(32), 0, [&] {
+      if (blockIdx.x < 3 || threadIdx.x < 7) return;
+      out = infinity - infinity;
+    });
+    EXPECT_CONTAINS(emu::first_nan(), " by thread 7 (warp 0 lane 7) of CTA (3,0,0): inf - inf.");
+  }
+}
+
+TEST_F(FirstNanTrapped, IsThatOfTheFirstLaunch) {
+  of([&] { out = (line = __LINE__, zero / zero); });
+  of([&] { out = infinity - infinity; });
+  EXPECT_EQ(emu::first_nan(), made("0 / 0"));
+}
+
+// The host's own NaNs, and those of other threads of the host, are none.
+TEST_F(FirstNan, IsOfKernelsAlone) {
+  run(dim3(1), dim3(32), 0, [] {});
+  out = zero / zero;
+  EXPECT_EQ(emu::first_nan(), "");
+}
+
+constexpr uint32_t kOnes = 0x3c003c00, kInfinities = 0x7c007c00, kNans = 0x7fff7fff;  // fp16
+
+std::string product_of(uint32_t of_a, uint32_t of_b, int& line) {
+  run(dim3(1), dim3(64), 0, [&] {
+    float d[4] = {};
+    const bool second = threadIdx.x >= 32;
+    const uint32_t a[4] = {kOnes, kOnes, second && lane_idx() == 8 ? of_a : kOnes, kOnes};
+    const uint32_t b[2] = {kOnes, second ? of_b : kOnes};
+    line = __LINE__, ptx::mma_m16n8k16<__half>(d, a, b);
+  });
+  return emu::first_nan();
+}
+
+TEST_F(FirstNan, OfAProductHasItsElement) {
+  EXPECT_EQ(product_of(kOnes, kInfinities, line), "") << "infinities alone";
+  EXPECT_EQ(product_of(kInfinities, 0, line), "The first NaN was made at " + here(line) +
+                                                  " by warp 1 of CTA (0,0,0): inf * 0 in row "
+                                                  "2, column 0 of its product.");
+  emu::forget_nans();
+  EXPECT_EQ(product_of(0xfc007c00, kOnes, line), "The first NaN was made at " + here(line) +
+                                                     " by warp 1 of CTA (0,0,0): inf - inf in "
+                                                     "row 2, column 0 of its product.");
+  emu::forget_nans();
+  EXPECT_EQ(product_of(kNans, kOnes, line), "No NaN was made: the product at " + here(line) +
+                                                " by warp 1 of CTA (0,0,0) found one "
+                                                "in row 2 of A. (Memory begins as NaN.)");
+}
+
+TEST_F(FirstNanTrapped, ThatAProductFoundBeforeIsToldToo) {
+  product_of(kNans, kOnes, line);
+  const int of_product = line;
+  const std::string text = of([&] { out = (line = __LINE__, infinity - infinity); });
+  EXPECT_EQ(text, made("inf - inf") + "\n  Before that the product at " + here(of_product) +
+                      " by warp 1 of CTA (0,0,0) found one in row 2 of A. (Memory begins as NaN.)");
+}
+
+class FirstNanOfARecord : public FirstNanTrapped {
+ protected:
+  // What the record says of a kernel that writes f(row) to each element of O.
+  std::string reason(const std::function<float(int)>& f) {
+    const fa::Problem p = fa::test::problem(1, 2, 128, 64, fa::Dtype::kBf16);
+    fa::Kernel kernel;
+    kernel.name = "probe";
+    kernel.run = [&](const fa::Problem&, const fa::Tensors& tensors) {
+      run(dim3(2), dim3(128), 0, [&] {
+        const __nv_bfloat16 value = f(int(threadIdx.x));
+        for (int i = 0; i < 64; i++) {
+          static_cast<__nv_bfloat16*>(tensors.o)[(blockIdx.x * 128 + threadIdx.x) * 64 + i] = value;
+        }
+      });
+    };
+    const fa::Inputs inputs = fa::make_inputs(p, "normal", 1);
+    return fa::Runner(p, inputs, fa::Protocol{}).verify(kernel).reason;
+  }
+};
+
+TEST_F(FirstNanOfARecord, IsToldOfWrongOnes) {
+  const auto f = [&](int row) { return row == 40 ? (line = __LINE__, infinity - infinity) : 0.0f; };
+  const std::string text = reason(f);
+  EXPECT_EQ(text,
+            "O[batch 0, head 0, row 40, column 0] is not a finite number (128 of 16384 "
+            "elements)\n  The first NaN was made at " +
+                here(line) + " by thread 40 (warp 1 lane 8) of CTA (0,0,0): inf - inf.");
+}
+
+TEST_F(FirstNanOfARecord, IsNotToldOfOutputsWithoutOne) {
+  const std::string thrown_away = reason([&](int) {
+    out = infinity - infinity;
+    return out < 1 ? 2.0f : 3.0f;
+  });
+  EXPECT_CONTAINS(thrown_away, "] is 3, should be ");
+  EXPECT_EQ(thrown_away.find("NaN"), std::string::npos) << thrown_away;
+  const std::string infinite = reason([&](int) {
+    out = infinity - infinity;
+    return float(infinity);
+  });
+  EXPECT_CONTAINS(infinite, "is not a finite number");
+  EXPECT_EQ(infinite.find("NaN"), std::string::npos) << infinite;
+  const std::string poison = reason([](int) { return std::bit_cast<float>(0xffffffffu); });
+  EXPECT_EQ(poison.find("first NaN"), std::string::npos) << poison;
 }
 
 // ---- for debuggers ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 
+#include "common/emulator/core/first_nan.h"
 #include "common/emulator/core/launch.h"
 #include "common/launch/launch.h"
 #include "common/launch/tensor_map.h"
@@ -114,6 +115,24 @@ void start(Sums& acc, const Ones& smem,
 void finish(Sums& acc) {
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>(acc);
+}
+
+TEST_F(Emulated, TheFirstNaNOfAProductHasItsElement) {
+  emu::forget_nans();
+  outcome([](Ones& smem, Sums& acc) {
+    if (threadIdx.x == 0) {
+      // The swizzle leaves row 0 as it is; of row 40 all of the first 64 elements are alike.
+      for (int k = 0; k < 64; k++) smem.a.elements[40 * 64 + k] = 0x7c00;
+      for (int n = 0; n < 64; n++) smem.b.elements[n * 64 + (n % 8 * 8)] = 0;
+    }
+    ptx::fence_proxy_async();
+    __syncthreads();
+    start(acc, smem);
+    ptx::wgmma_wait<0>(acc);
+  });
+  EXPECT_CONTAINS(emu::first_nan(), "The first NaN was made at " + line(__LINE__ - 3));
+  EXPECT_CONTAINS(emu::first_nan(),
+                  " by warp 2 of CTA (0,0,0): inf * 0 in row 40, column 0 of its product.");
 }
 
 // What a thread finds in its accumulators, for looking at after a launch; the last thread's remain.

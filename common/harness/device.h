@@ -70,6 +70,11 @@ struct LaunchCounts {
 };
 LaunchCounts take_counts();
 
+// Emulator: a sentence that says where the launches since forget_nans() made their first NaN, with
+// line, thread and operands; "" if they made none, and on a GPU.
+std::string first_nan();
+void forget_nans();
+
 // Emulator: asked while a launch runs; any answer but 0 ends the launch with an error. Null: none.
 void end_launches_when(int (*wanted)());
 

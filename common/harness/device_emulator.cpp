@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/emulator/core/describe.h"
+#include "common/emulator/core/first_nan.h"
 #include "common/emulator/core/image.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
@@ -69,6 +70,9 @@ void set_backend_options(const BackendOptions& options) {
   own.patience = options.patience;
   own.traced_cta = options.traced_cta;
 }
+
+std::string first_nan() { return emu::first_nan(); }
+void forget_nans() { emu::forget_nans(); }
 
 bool sees_accesses() { return emu::is_checked(); }
 

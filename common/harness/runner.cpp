@@ -1,6 +1,7 @@
 #include "common/harness/runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -67,6 +68,17 @@ void judge(Record& record, const Body& body) {
     record.status = Status::kWrong;
     record.reason = error.what();
   }
+}
+
+// Whether some element is a NaN that was computed: what was never written is poison.
+bool has_computed_nan(Dtype dtype, const std::vector<uint16_t>& output,
+                      const std::vector<float>& lse) {
+  const uint16_t infinity = dtype == Dtype::kFp16 ? 0x7c00 : 0x7f80;
+  return std::any_of(output.begin(), output.end(),
+                     [&](uint16_t each) { return (each & 0x7fff) > infinity && each != 0xffff; }) ||
+         std::any_of(lse.begin(), lse.end(), [](float each) {
+           return each != each && std::bit_cast<uint32_t>(each) != 0xffffffffu;
+         });
 }
 
 // A number that no kernel can foresee, not 0.
@@ -229,6 +241,10 @@ void Runner::check(const Kernel& kernel, int set, Record& record) {
     gathered_->download(record.output.data());
   }
   record.comparison = compare(problem_, reference_, record.output, lse);
+  if (record.comparison->passed || !has_computed_nan(problem_.dtype, record.output, lse)) return;
+  if (const std::string where = first_nan(); !where.empty()) {
+    record.comparison->reason += "\n  " + where;
+  }
 }
 
 void Runner::launch(const Kernel& kernel, int set) {
@@ -350,6 +366,7 @@ Record Runner::verify(const Kernel& kernel) {
     }
     launch_record() = LaunchRecord{};
     take_counts();  // of launches before
+    forget_nans();
     if (kernel.library) record.library = kernel.library();
     for (int set = 0; set < int(sets_.size()); set++) {
       launch(kernel, set);

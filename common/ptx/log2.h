@@ -7,6 +7,8 @@
 #include <cuda_runtime.h>
 #ifndef __CUDACC__
 #include <cmath>
+
+#include "common/emulator/core/noting_nan.h"
 #endif
 
 namespace ptx {
@@ -26,7 +28,7 @@ __device__ __forceinline__ float rcp_approx(float x) {
 
 #else
 
-inline float log2_approx(float x) { return std::log2(x); }
+inline float log2_approx(float x) { return emu::noting_nan("log2", x, std::log2(x)); }
 inline float rcp_approx(float x) { return 1.0f / x; }
 
 #endif

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/emulator/core/first_nan.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/patience.h"
 #include "common/emulator/core/watch.h"
@@ -141,11 +142,13 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   }
   std::atomic<uint64_t> next_cluster{0}, ended_clusters{0};
   std::exception_ptr error;
+  std::vector<NanOrigin> made, taken_in;
   uint64_t error_cluster = clusters;  // the first that failed, whichever was noticed first
   auto run_clusters = [&](Machine& self) {
     install_fault_handler();
     enter(self);
     const Patience patience(self);
+    NanWatch nans;
     uint64_t i = clusters;
     bool added = true;  // to the checks, which wait for each cluster that began
     const auto end = [&] { order.ended(i, std::exchange(self.cluster.printed, {})); };
@@ -154,6 +157,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
       while (!ending && (i = next_cluster++) < clusters) {
         added = ended = false;
         set_block_indices(self.cluster, i);
+        nans.begin_cluster(i);
         const std::unique_ptr<Recorder> recorder = begin_recording(self.cluster, i);
         run_cluster(self);
         if (recorder) recorder->finish();
@@ -165,6 +169,8 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
       }
       const std::lock_guard lock(totals_mutex);
       for (const Cta& cta : self.cluster.ctas) totals += cta.counters;
+      if (nans.made) made.push_back(*nans.made);
+      if (nans.taken_in) taken_in.push_back(*nans.taken_in);
       if (self.checks) self.checks->keep();
     } catch (...) {
       next_cluster = clusters;  // the others stop after the cluster they are at
@@ -212,6 +218,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
     }
   }
 #endif
+  keep_first_nan(made, taken_in);
   if (ending) throw LaunchError("the launch was ended before it was done");
   if (error) std::rethrow_exception(error);
   if (checks) checks->finish();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/emulator/core/describe.h"
+#include "common/emulator/core/first_nan.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/memory.h"
 #include "common/emulator/core/patience.h"
@@ -343,6 +344,7 @@ void lane_exit(Lane& me) {
 fiber lane_main(Lane& first, fiber&& from) {
   *left_behind = std::move(from);
   for (Lane* me = &first;;) {
+    trap_nans();
     machine->body();
     for (Unit* const unit : me->cta->cluster->units_in_order) unit->thread_ends(*me);
     lane_exit(*me);

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "common/emulator/core/lane.h"
+#include "common/emulator/core/noting_nan.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/include/simd_functions.h"  // IWYU pragma: export
 #include "common/emulator/units/warp.h"
@@ -294,13 +295,13 @@ inline float __exp10f(float x) { return float(std::pow(10.0, double(x))); }
 // machine and the float hardly ever. Calls of CUDA sources are led here (cuda_source.py),
 // exponentials to those of warp.h, which are counted.
 namespace emu {
-#define FA_MATH(NAME)                                                       \
-  inline float NAME##f(float x) { return float(std::NAME(double(x))); }     \
-  inline float NAME(float x) { return NAME##f(x); }                         \
-  inline double NAME(double x) { return std::NAME(x); }                     \
-  template <typename T, typename = std::enable_if_t<std::is_integral_v<T>>> \
-  inline double NAME(T x) {                                                 \
-    return std::NAME(double(x));                                            \
+#define FA_MATH(NAME)                                                                         \
+  inline float NAME##f(float x) { return noting_nan(#NAME, x, float(std::NAME(double(x)))); } \
+  inline float NAME(float x) { return NAME##f(x); }                                           \
+  inline double NAME(double x) { return noting_nan(#NAME, x, std::NAME(x)); }                 \
+  template <typename T, typename = std::enable_if_t<std::is_integral_v<T>>>                   \
+  inline double NAME(T x) {                                                                   \
+    return NAME(double(x));                                                                   \
   }
 FA_MATH(log)
 FA_MATH(log2)

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "common/emulator/core/events.h"
@@ -267,8 +268,9 @@ struct Rows {
 };
 
 // c[row][column] += sum over k of a[row][k] * b[column][k], `pitch` floats per row of c: one
-// m16n8k<depth> product.
-void multiply_tile(const Rows& rows, const uint16_t (*b)[16], float* c, int pitch) {
+// m16n8k<depth> product. `first_column` is that of c in a larger one.
+void multiply_tile(const Rows& rows, const uint16_t (*b)[16], float* c, int pitch, ProductNan& nan,
+                   int first_column = 0) {
   Numbers columns[16];
   Eight special = {};
   for (int k = 0; k < rows.depth; k++) {
@@ -289,11 +291,15 @@ void multiply_tile(const Rows& rows, const uint16_t (*b)[16], float* c, int pitc
     for (int column = 0; column < kColumns; column++) {
       if (!rows.special[row] && special_here[column] == 0) continue;
       sums[column] = special_sum(rows.a[row], b[column], rows.depth, rows.element, before[column]);
+      if (nan.found || sums[column] == sums[column] || before[column] != before[column]) continue;
+      nan = nan_of_product(row, first_column + column, rows.depth, [&](int k) {
+        return std::pair(widen(rows.a[row][k], rows.element), widen(b[column][k], rows.element));
+      });
     }
   }
 }
 
-void multiply_warp(ProductOperands** lanes, int depth, Element element) {
+ProductNan multiply_warp(ProductOperands** lanes, int depth, Element element) {
   // Gather the fragments: A by rows, B by columns.
   uint16_t a[16][16], b[kColumns][16];
   float c[16][kColumns];
@@ -318,17 +324,21 @@ void multiply_warp(ProductOperands** lanes, int depth, Element element) {
     }
   }
   for_each_sum([](float& sum, const float& d) { sum = d; });
-  multiply_tile(Rows(a, depth, element), b, c[0], kColumns);
+  const OwnArithmetic own;
+  ProductNan nan;
+  multiply_tile(Rows(a, depth, element), b, c[0], kColumns, nan);
   for_each_sum([](const float& sum, float& d) { d = sum; });
+  return nan;
 }
 
 }  // namespace
 
 void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
-                    Element element, float* sums, int pitch) {
+                    Element element, float* sums, int pitch, ProductNan& nan) {
+  const OwnArithmetic own;
   const Rows rows(a, 16, element);
   for (int first = 0; first < columns; first += kColumns) {
-    multiply_tile(rows, b + first, sums + first, pitch);
+    multiply_tile(rows, b + first, sums + first, pitch, nan, first);
   }
 }
 
@@ -350,7 +360,7 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
           if (!known_a || !known_b) recorder->uses_computed(warp);
           recorder->accumulates(warp, lanes[0]->d);
         }
-        multiply_warp(lanes, depth, element);
+        note_nan(*current_lane->warp, multiply_warp(lanes, depth, element), where);
       });
 }
 

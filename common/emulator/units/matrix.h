@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 
-#include "common/emulator/core/lane.h"   // IWYU pragma: export
-#include "common/emulator/core/watch.h"  // IWYU pragma: export
+#include "common/emulator/core/first_nan.h"  // IWYU pragma: export
+#include "common/emulator/core/lane.h"       // IWYU pragma: export
+#include "common/emulator/core/watch.h"      // IWYU pragma: export
 
 namespace emu {
 
@@ -24,8 +26,28 @@ void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int dep
 
 // sums[row][column] += sum over k of a[row][k] * b[column][k], as a Tensor Core adds: 16 x
 // `columns` sums, `pitch` floats per row. `columns` is a multiple of 8.
+// Keeps the first NaN that it makes or takes in.
 void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
-                    Element element, float* sums, int pitch);
+                    Element element, float* sums, int pitch, ProductNan& nan);
+
+// Why the sum of these products, of which one is infinite or NaN, is NaN although the summand is
+// not: "inf * 0", "inf - inf", or "A" or "B", where the first factor is that is NaN already.
+// factors(k): a[k] and b[k], which are floats.
+template <typename Factors>
+ProductNan nan_of_product(int row, int column, int depth, const Factors& factors) {
+  ProductNan nan{true, false, row, column, "inf - inf"};
+  for (int k = 0; k < depth; k++) {
+    const auto [x, y] = factors(k);
+    if (x != x || y != y) return {true, true, row, column, x != x ? "A" : "B"};
+    const float product = x * y;
+    char text[64];
+    if (product == product) continue;
+    snprintf(text, sizeof text, "%g * %g", double(x), double(y));
+    nan.what = text;
+    return nan;
+  }
+  return nan;
+}
 
 // ---- for wmma and wgmma too ---------------------------------------------------------------------
 constexpr int32_t kZeroExponent = -100000;  // of a zero: far below any other

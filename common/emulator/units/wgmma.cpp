@@ -340,8 +340,11 @@ void execute(Product& product, const Warp& warp) {
   }
   Accumulators& sums = *product.sums;
   if (!product.accumulate) std::fill(sums.values.begin(), sums.values.end(), 0.0f);
-  multiply_strip(operands.a, operands.b, columns, product.kind.element, sums.values.data(),
-                 columns);
+  ProductNan nan;
+  multiply_strip(operands.a, operands.b, columns, product.kind.element, sums.values.data(), columns,
+                 nan);
+  nan.row += 16 * (warp.index % kWarpgroup);
+  note_nan(warp, nan, product.where);
   product.taken.reset();
   if (--sums.unexecuted == 0) sums.store();
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -239,6 +240,7 @@ namespace {
 struct Matrices {
   FragmentProduct product;
   uint8_t a[1024], b[1024], c[1024], d[1024];
+  ProductNan nan = {};
 
   template <typename T>
   T element(const uint8_t* matrix, int row, int column) const {
@@ -344,6 +346,17 @@ float special_sum(const Factors& factors, int count, float before) {
   return sum != sum ? std::bit_cast<float>(0x7fffffffu) : sum;
 }
 
+// The same, of which the first NaN is kept.
+template <typename Factors>
+float special_sum(Matrices& all, int row, int column, const Factors& factors, int count,
+                  float before) {
+  const float sum = special_sum(factors, count, before);
+  if (!all.nan.found && sum != sum && before == before) {
+    all.nan = nan_of_product(row, column, count, factors);
+  }
+  return sum;
+}
+
 // Half sums: all 16 products and the summand are added, and the sum is rounded to the nearest half.
 // One that becomes zero is +0.
 void add_halves(Matrices& all, int row, int column) {
@@ -365,7 +378,8 @@ void add_halves(Matrices& all, int row, int column) {
   const auto factors = [&](int k) {
     return std::pair(fp16_to_float(bits(all.a, row, k)), fp16_to_float(bits(all.b, column, k)));
   };
-  const double sum = finite ? aligned_sum(terms, 17) : double(special_sum(factors, 16, before));
+  const double sum =
+      finite ? aligned_sum(terms, 17) : double(special_sum(all, row, column, factors, 16, before));
   if (product.after == Number::kFloat) return all.set(row, column, finite ? cut(sum) : float(sum));
   const __half rounded(sum);
   all.set(row, column, uint16_t(rounded.bits & 0x7fff ? rounded.bits : 0));
@@ -389,7 +403,7 @@ void add_tf32(Matrices& all, int row, int column) {
                        term<10, 8>(std::bit_cast<uint32_t>(y) >> 13));
     }
     terms[4] = term<23, 8>(std::bit_cast<uint32_t>(sum));
-    sum = finite ? cut(aligned_sum(terms, 5)) : special_sum(factors, 4, sum);
+    sum = finite ? cut(aligned_sum(terms, 5)) : special_sum(all, row, column, factors, 4, sum);
   }
   all.set(row, column, sum);
 }
@@ -426,8 +440,11 @@ void add_strips(Matrices& all) {
     for (int row = 0; row < rows; row++) {
       memcpy(sums[row], all.c + size_t((first + row) * product.n) * 4, size_t(product.n) * 4);
     }
+    const bool before = all.nan.found;
     multiply_strip(a, b, product.n,
-                   product.factor == Number::kFp16 ? Element::kFp16 : Element::kBf16, sums[0], 32);
+                   product.factor == Number::kFp16 ? Element::kFp16 : Element::kBf16, sums[0], 32,
+                   all.nan);
+    if (all.nan.found && !before) all.nan.row += first;
     for (int row = 0; row < rows; row++) {
       memcpy(all.d + size_t((first + row) * product.n) * 4, sums[row], size_t(product.n) * 4);
     }
@@ -436,6 +453,8 @@ void add_strips(Matrices& all) {
 
 void multiply(Matrices& all) {
   const FragmentProduct& product = all.product;
+  std::optional<OwnArithmetic> own;
+  if (product.factor != Number::kDouble) own.emplace();  // whose sums are the CPU's
   if (product.before == Number::kFloat && product.after == Number::kFloat &&
       product.factor != Number::kTf32) {
     return add_strips(all);
@@ -492,6 +511,7 @@ void multiply_fragments(void* d, const void* a, const void* b, const void* c,
       copy_part(lane, of_c, false, its.c, all.c, true);
     }
     multiply(all);
+    note_nan(*current_lane->warp, all.nan, where);
     for (int lane = 0; lane < kWarpSize; lane++) {
       copy_part(lane, of_d, false, lanes[lane]->d, all.d, false);
     }
