@@ -736,6 +736,37 @@ int main(int, char** words) {
         self.assertIn("cp.async.bulk (load) at mine.cu:26 by thread 0 (warp 0 lane 0) overwrites " + used.replace("store", "copy"), load)
         for output in fixed:
             self.assertTrue(output.startswith("31\n"), output)
+    def test_where_the_first_nan_was_made(self):
+        text = ("#include <cstdio>\n#include <cstdlib>\n__global__ void f(const float* x, float* y, int which) {\n"
+                "  const float inf = x[0], zero = x[1], four = x[2], nan = x[3];\n  float r = 1;\n"
+                "  if (blockIdx.x > 0 && threadIdx.x == 5) {\n    switch (which) {\n      case 0: r = inf - inf; break;\n      case 1: r = zero / zero; break;\n"
+                "      case 2: r = sqrtf(-four); break;\n      case 3: r = logf(-four); break;\n      case 4: r = inf - inf > four ? 2 : 3; break;\n"
+                "      case 5: r = int(four * 1e10f); break;\n      case 6: r = nan; break;\n      case 7: r = powf(-four, 0.5f); break;\n"
+                "      case 8: r = __int_as_float(0x7fffffff); break;\n    }\n  }\n  y[blockIdx.x * 32 + threadIdx.x] = r;\n}\n"
+                "int main(int, char** argv) {\n  const int which = atoi(argv[1]);\n  float *x, *y, out[128];\n"
+                "  const float in[4] = {1.0f / 0, 0, 4, 0.0f / 0};\n"
+                "  cudaMalloc(&x, sizeof in);\n  cudaMemcpy(x, in, sizeof in, cudaMemcpyHostToDevice);\n"
+                "  if (argc_of(argv) > 2) {\n    cudaMallocManaged(&y, sizeof out);\n    f<<<4, 32>>>(x, y, which);\n    cudaDeviceSynchronize();\n"
+                "    return printf(\"%g\\n\", y[37]) < 0;\n  }\n  cudaMalloc(&y, sizeof out);\n  f<<<4, 32>>>(x, y, which);\n"
+                "  cudaMemcpy(out, y, sizeof out, cudaMemcpyDeviceToHost);\n  cudaMemcpy(out, y, sizeof out, cudaMemcpyDeviceToHost);\n}\n")
+        text = text.replace("int main(int,", "int main(int argc,").replace("argc_of(argv)", "argc")
+        made = {0: "8 {}: inf - inf.", 1: "9 {}: 0 / 0.", 2: "10 {}: sqrt(-4).", 3: "11 {}: log(-4).", 7: "15 {}: in pow() of the C library."}
+        which = [0, 1, 2, 3, 4, 5, 6, 7, 8]
+        for before in ((), ("--fast",), ("--threads", "1"), ("--threads", "4")):
+            runs = which if len(before) < 2 else [0]
+            outputs = self.runs(text, [[str(i)] for i in runs], [0] * len(runs), before)
+            for i, output in zip(runs, outputs, strict=True):
+                with self.subTest(before=before, which=i):
+                    if i not in made:
+                        self.assertNotIn("NaN", output)
+                        continue
+                    said = ("note: cudaMemcpy at mine.cu:35 copies NaN to the host, the first at byte 148 of the cudaMalloc at mine.cu:33\n"
+                            f"  The first NaN was made at mine.cu:{made[i].format('by thread 5 (warp 0 lane 5) of CTA (1,0,0)')}\n")
+                    self.assertIn(said, output)
+                    self.assertEqual(output.count("NaN was made"), 1)
+        managed = self.emulate(text, "1", "managed")
+        self.assertIn("note: the kernels so far have left NaN to the host, the first at byte 148 of the cudaMallocManaged at mine.cu:28\n"
+                      "  The first NaN was made at mine.cu:9 by thread 5 ", managed)
 
     def test_json_limits_and_annotations(self):
         text = """#include <cstdio>

@@ -74,6 +74,7 @@ void write_json(const char* path) {
 // A program that has gone on after a report ends with an error, too, and so does one that does not
 // notice a kernel that was not launched.
 void at_end(int code, void*) {
+  emu::note_nans_for_host();
   fa::print_counters(records(), true, false);
   if (const char* const path = getenv("FA_EMULATOR_JSON")) write_json(path);
   if (code != 0 || !(emu::has_unasked_refusal() || emu::has_gone_on())) return;

@@ -32,6 +32,7 @@ class GuardedMemory {
 
   uint8_t* data() const { return data_; }
   size_t size() const { return bytes_; }
+  bool of_host() const { return of_host_; }
   const std::string& name() const { return name_; }
   void poison();
 

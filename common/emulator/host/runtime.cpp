@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/emulator/core/describe.h"
+#include "common/emulator/core/first_nan.h"
 #include "common/emulator/core/lane.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/machine.h"
@@ -134,7 +135,28 @@ void warn_of(const UnwrittenPart& unwritten, const char* function, SourceLocatio
       at.c_str(), unwritten.bytes, describe_place(unwritten.first).c_str());
 }
 
+// The host has been given what kernels computed. Bytes have no type here: words that look like a
+// float or double that was made NaN are taken for one, if a launch has made one.
+void note_nan_in(const void* memory, size_t bytes, const std::string& giver) {
+  static bool noted = false;
+  if (noted) return;
+  const uint8_t* const found = find_made_nan(memory, bytes);
+  if (!found) return;
+  noted = true;
+  fflush(stdout);
+  fprintf(stderr, "note: %s NaN to the host, the first at %s\n  %s\n", giver.c_str(),
+          describe_place(uintptr_t(found)).c_str(), first_nan().c_str());
+}
+
 }  // namespace
+
+void note_nans_for_host() {
+  const auto lock = lock_runtime();
+  for (const auto& [data, memory] : allocations()) {
+    if (!memory->of_host()) continue;
+    note_nan_in(data, memory->size(), "the kernels so far have left");
+  }
+}
 
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
                          const char* sentence) {
@@ -185,6 +207,7 @@ cudaError_t release(void* memory, const char* function, SourceLocation where) {
                         "this is not what cudaMalloc() returned, or it has been freed before");
   }
   check_edges(*found->second);
+  note_nans_for_host();
   found->second->retire(std::string(function) + " at " + place(where));
   freed_ones().push_back(std::move(found->second));
   if (freed_ones().size() > kMostFreed) freed_ones().pop_front();
@@ -218,6 +241,9 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
       watched && from_device ? unwritten_part(uintptr_t(from), bytes) : UnwrittenPart{};
   if (unwritten.bytes > 0 && !to_device) warn_of(unwritten, function, where);
   memmove(to, from, bytes);
+  if (from_device && !to_device) {
+    note_nan_in(from, bytes, std::string(function) + " at " + place(where) + " copies");
+  }
   // What nothing has written stays that where it is copied to.
   if (watched && to_device && unwritten.bytes == 0) mark_written(uintptr_t(to), bytes);
   return cudaSuccess;

@@ -403,6 +403,8 @@ bool has_unasked_refusal();
 void keep_going();
 bool has_gone_on();
 cudaError_t present_error();
+// Says once, if what the host can read holds a NaN that a kernel made, where that was.
+void note_nans_for_host();
 // Notes and returns an error, whose sentence it prints.
 cudaError_t report_error(cudaError_t code, const char* function, SourceLocation where,
                          const char* sentence);
@@ -606,7 +608,10 @@ inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
 }
 
 // ---- the device ---------------------------------------------------------------------------------
-inline cudaError_t cudaDeviceSynchronize() { return emu::present_error(); }
+inline cudaError_t cudaDeviceSynchronize() {
+  emu::note_nans_for_host();
+  return emu::present_error();
+}
 inline cudaError_t cudaDeviceReset() { return cudaSuccess; }
 inline cudaError_t cudaThreadSynchronize() { return emu::present_error(); }  // up to CUDA 12
 inline cudaError_t cudaThreadExit() { return cudaSuccess; }
