@@ -25,8 +25,8 @@ namespace emu {
 
 // ---- the host's side ----------------------------------------------------------------------------
 // "The first NaN was made at FILE:LINE by thread 3 (warp 0 lane 3) of CTA (0,0,0): inf - inf.",
-// of the first launch that made one since forget_nans(): in the first of its CTAs that did, whatever
-// the number of OS threads. A product that had one among its factors before that, or although none
+// of the first launch that made one since forget_nans(): in the first of its CTAs that did, however
+// many OS threads there are. A product that had one among its factors before that, or although none
 // was made, is told as well: it came from memory. "" if nothing is known.
 std::string first_nan();
 void forget_nans();
