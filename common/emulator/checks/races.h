@@ -541,7 +541,7 @@ class LaunchAccesses {
   void note(const EqualStores& stores) const;
   void report_unwritten(const Races::Unwritten& read);
   Written written(const Races::Unwritten& read) const;  // of the buffer
-  void end_with(const Report& report);  // or goes on
+  void end_with(const Report& report);                  // or goes on
 
   const char* kernel_;
   dim3 grid_;

@@ -402,8 +402,7 @@ Races::ThreadCure Races::thread_cure(const Access& earlier, const Actor& now) co
   return {"Warps run in any order", "__syncthreads()"};
 }
 
-void Races::report_overwritten(const Access& made, const Actor& now, Site site,
-                               uintptr_t address) {
+void Races::report_overwritten(const Access& made, const Actor& now, Site site, uintptr_t address) {
   if (operation_of(site).starts_with("mbarrier.")) return;  // its own instructions may
   const std::string what = is_copy_site(site) ? "copy" : "store",
                     at = describe_place(address & ~uintptr_t{7});

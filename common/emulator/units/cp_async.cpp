@@ -93,8 +93,8 @@ void copy_async(uint32_t shared, const void* global, int bytes, int source_bytes
   Lane& me = *current_lane;
   uint8_t* const to = shared_pointer(shared, size_t(bytes), "cp.async", where);
   if (uintptr_t(global) % uintptr_t(bytes) != 0) {
-    fail("cp.async at %s: the global address is not a multiple of %d bytes",
-         place(where).c_str(), bytes);
+    fail("cp.async at %s: the global address is not a multiple of %d bytes", place(where).c_str(),
+         bytes);
   }
   if (source_bytes < 0 || source_bytes > bytes) {
     fail("cp.async at %s: %d source bytes of %d", place(where).c_str(), source_bytes, bytes);
