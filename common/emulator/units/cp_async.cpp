@@ -168,9 +168,9 @@ Cause Copies::why_under_way(const UnderWay& work, uintptr_t address) {
   const auto look = [&](const std::vector<AsyncCopy>& all, uint64_t group, SourceLocation commit) {
     for (const AsyncCopy& copy : all) {
       if (address - uintptr_t(copy.to) >= uintptr_t(copy.bytes)) continue;
-      cause = emu::why_under_way("The copy may still be under way", mine.last_wait,
-                                 {copy.waits_before, group, commit}, "cp_async_wait",
-                                 "cp_async_commit", work.own);
+      cause = cause_of_group("The copy may still be under way", mine.last_wait,
+                             {copy.waits_before, group, commit}, "cp_async_wait", "cp_async_commit",
+                             work.own);
     }
   };
   uint64_t group = mine.committed - mine.groups.size();

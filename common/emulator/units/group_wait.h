@@ -29,8 +29,9 @@ struct AwaitedCopy {
 
 // `state`: "The copy may still be under way". `wait`, `commit`: the names of both wrappers. `own`:
 // the thread that has started the copy is the one that should have waited.
-inline Cause why_under_way(const std::string& state, const GroupWait& last, const AwaitedCopy& copy,
-                           const std::string& wait, const std::string& commit, bool own) {
+inline Cause cause_of_group(const std::string& state, const GroupWait& last,
+                            const AwaitedCopy& copy, const std::string& wait,
+                            const std::string& commit, bool own) {
   const std::string then = own ? "," : ", then a barrier,";
   const std::string the_wait = ": the wait at " + place(last.where);
   if (last.number == copy.waits_before) {

@@ -556,7 +556,7 @@ Cause BulkCopies::why_under_way(const UnderWay& work, uintptr_t address) {
         if (reads ? address - uintptr_t(chunk.shared) >= size_t(kChunk)
                   : address - uintptr_t(chunk.global) >= size_t(chunk.inside))
           continue;
-        cause = emu::why_under_way(
+        cause = cause_of_group(
             reads ? "The copy may not have read yet" : "The copy may still be under way",
             mine.last_wait, {store.waits_before, group, commit, writes},
             reads ? "cp_async_bulk_wait_read" : "cp_async_bulk_wait", "cp_async_bulk_commit",
