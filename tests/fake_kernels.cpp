@@ -1,6 +1,6 @@
 // Kernels for the fake GPU: right ones of several speeds, wrong ones, ones that fail; a peer and
 // ceilings; twins that record, if the environment has FAKE_GPU_RECORDS; a kernel that takes every
-// problem, if it has FAKE_GPU_BEYOND. FAKE_GPU_SLOWER=50 makes each launch take 50 times as long,
+// problem, if it has FAKE_GPU_BEYOND. FAKE_GPU_SLOWER=500 makes each launch take 500 times as long,
 // so that fewer of them, all checked on this CPU, fill a time under load.
 #include <algorithm>
 #include <cmath>

@@ -573,7 +573,7 @@ class Command(ScriptTest):
     @needs_venv("jsonschema")
     def test_a_run(self):
         done = self.call(*self.SMALL, "--warmup", "2", "--rotate", "2", "--load-seconds", "0.01", "--peers",
-                         "fa2,matmul,copy", "--json", self.json, env={"FAKE_GPU_SLOWER": "50"})
+                         "fa2,matmul,copy", "--json", self.json, env={"FAKE_GPU_SLOWER": "500"})
         data = self.data(done, 3)
         self.assertIn("peer/fa2 is left out: this Python cannot import torch", done.stderr)
         self.assertIn("fp16, head_dim 64, seq_len 128: timing 01_right, round 1 of 3, about", done.stderr)
@@ -585,7 +585,7 @@ class Command(ScriptTest):
                                                       "08_remembers", "09_skips", "16_repeats_signs", "17_rough_between")],
                          ["wrong", "skipped", "error", *["wrong"] * 5])
         right = data["records"][0]
-        self.assertEqual((right["round_ms"], right["under_load"]["round_ms"]), ([50.0] * 3, [50.0] * 2))
+        self.assertEqual((right["round_ms"], right["under_load"]["round_ms"]), ([500.0] * 3, [500.0] * 2))
         self.assertIn("After 0.01 s without a pause:", done.stdout)
         self.assertEqual(data["protocol"], {**PROTOCOL, "warmup": 2, "iterations": 4, "rotating_inputs": 2, "load_seconds": 0.01})
         self.assertEqual(data["schema_version"], 6)

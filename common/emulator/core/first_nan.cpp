@@ -24,7 +24,9 @@ namespace emu {
 namespace {
 
 std::mutex kept_mutex;
-std::optional<NanOrigin> kept_made, kept_taken_in;  // of all launches since forget_nans()
+// Of all launches since forget_nans(). Never destroyed: what runs at exit reads them.
+std::optional<NanOrigin>& kept_made = *new std::optional<NanOrigin>;
+std::optional<NanOrigin>& kept_taken_in = *new std::optional<NanOrigin>;
 
 constinit thread_local NanWatch* watch = nullptr;
 

@@ -502,7 +502,7 @@ std::vector<CodePlace> all_places(const std::vector<uintptr_t>& program_counters
 
 std::vector<std::string> symbolise(const std::vector<uintptr_t>& program_counters) {
   static std::mutex mutex;
-  static std::map<uintptr_t, std::string> known;
+  static auto& known = *new std::map<uintptr_t, std::string>;  // read at exit, too
   const std::lock_guard lock(mutex);
   // What std::map and std::string access here is not the kernel's: see on_fault().
   Lane* const lane = std::exchange(current_lane, nullptr);
