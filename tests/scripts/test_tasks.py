@@ -17,11 +17,11 @@ from support import ROOT, ScriptTest, given
 from tool_test import copy_repository
 
 from fa_tools.press.links import problem_with
+from fa_tools.product.examiner import PATTERNS
 from fa_tools.product.tasks import BEGIN, END, read_tasks
 
 TASKS = read_tasks()
 KERNELS = [task for task in TASKS.values() if not task.bug]
-PATTERN = "02_online_softmax"  # the program of the build after which tasks are compiled
 DOCUMENT = ROOT / "docs" / "tasks.md"
 COURSE = ROOT / "docs" / "course.md"
 
@@ -29,7 +29,7 @@ COURSE = ROOT / "docs" / "course.md"
 def built():
     """Whether programs can be made without building the emulator first."""
     return any((ROOT / "build" / preset / "bin" / name).is_file()
-               for preset, name in (("emulator-checked", PATTERN), ("emulator", f"{PATTERN}_checked")))
+               for preset, name in (("emulator-checked", PATTERNS[1]), ("emulator", f"{PATTERNS[1]}_checked")))
 
 
 class Said(unittest.TestCase):
@@ -123,6 +123,15 @@ def fill(path, code):
     last = next(i for i, line in enumerate(lines) if f"// {END}" in line)
     comments = [line for line in lines[first:last] if line.lstrip().startswith("//")]
     path.write_text("\n".join(lines[:first] + comments + code.rstrip("\n").split("\n") + lines[last:]))
+
+
+class Patterns(ScriptTest):
+    def test_the_second_one_links_what_tensor_cores_and_copies_need(self):
+        """In the build of scripts/run.sh, where a program links no more than its kernel needs."""
+        subprocess.run(["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(self.folder), "-DFA_CHECKED=ON", "-DFA_TESTS=OFF"],
+                       check=True, capture_output=True, timeout=300)
+        links = [self.run_script("ninja", "-C", self.folder, "-t", "commands", name, code=0).stdout.splitlines()[-1] for name in PATTERNS]
+        self.assertEqual(["libfa_units.a" in link for link in links], [False, True])
 
 
 class Compiling(ScriptTest):

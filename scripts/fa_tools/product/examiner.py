@@ -15,7 +15,7 @@ from pathlib import Path
 from fa_tools.product import cuda_source, emulate
 from fa_tools.tools import ROOT, Refused, relative, write_whole
 
-PATTERN = "02_online_softmax"  # whose commands of the build are those of every kernel
+PATTERNS = ("02_online_softmax", "04_wmma")  # whose commands of the build are those of kernels without and with Tensor Cores
 HARD = ("large", "increasing_max", "dominant_key", "one_hot_v")
 HOT = ("hot_row", "hot_tiles")  # of a kernel whose maximum is not the row's
 OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--no-races", "--seq-len"]
@@ -30,7 +30,8 @@ LIKE = 0.03  # relative difference of errors and counters up to which two result
 
 def environment(task):
     """How programs of this task are made (emulate.pattern), and what every result depends on besides its source."""
-    how = emulate.pattern(PATTERN, of_kernel=True) if task.is_kernel else emulate.pattern(emulate.EXAMPLE)
+    pattern = PATTERNS[task.number not in ("01", "02", "03")]
+    how = emulate.pattern(pattern, of_kernel=True) if task.is_kernel else emulate.pattern(emulate.EXAMPLE)
     return how, emulate.digest_of(how, [Path(__file__)]).hexdigest()
 
 
