@@ -41,7 +41,6 @@ def public(remote: str) -> str:
 def description(text: str, source: str) -> str:
     """README's text. Links lead to the source; where that has no address they are words."""
     text = re.sub(r"(?m)^<!--.*?-->\n|<!--.*?-->", "", text)
-    text = re.sub(r"(?s)<picture>.*?<img src=\"([^\"]*)\" alt=\"([^\"]*)\".*?</picture>", r"![\2](\1)", text)
 
     def link(match: re.Match[str]) -> str:
         image, words, target = match.groups()

@@ -436,6 +436,13 @@ class Command(unittest.TestCase):
         self.assertIn("6 and 2\n", self.emulate(text))
         self.assertIn("6 and 2\n", self.emulate(text.replace("template <typename T> ", "").replace("T ", "float ")))
 
+    def test_the_report_on_the_first_pages(self):
+        pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("docs/your_own_kernel.md", "README.md")}
+        program = re.search(r"(?s)```cpp\n(.*?)```", pages["docs/your_own_kernel.md"])[1]
+        output = self.emulate(program, code=1)
+        for name, page in pages.items():
+            self.assertIn(re.search(r"(?s)```text\n\$ scripts/fa emulate mine\.cu\n(.*?)```", page)[1], output, name)
+
     def test_it_goes_on_after_a_report(self):
         text = ("#include <cstdio>\n__global__ void add(int* x) {\n  x[0] += threadIdx.x;\n}\n__global__ void copy(int* x, int* y) {\n"
                 "  __shared__ int a[64], b[64];\n  a[threadIdx.x] = x[threadIdx.x];\n  y[threadIdx.x] = a[63 - threadIdx.x] + b[0];\n}\n"

@@ -178,7 +178,7 @@ class Page(ScriptTest):
         return self.run_script(self.root / "scripts" / "fa", "sync").stderr
 
     def test_refused(self):
-        self.assertIn("'some' is neither summary nor a section of the index: wrong-on-", self.refused("some", [RACE]))
+        self.assertIn("'some' is neither summary, in-short nor a section of the index: wrong-on-", self.refused("some", [RACE]))
         self.assertIn("01_race is reported as 'dread', which is in no section", self.refused("it-hangs", [{**RACE, "report": "dread"}]))
         for rows in ([{}], [1], {"a": 1}):
             self.assertIn("rows is not what the program meet_checked writes", self.refused("it-hangs", rows))

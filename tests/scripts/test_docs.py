@@ -374,12 +374,6 @@ class Links(ScriptTest):
         for link, code in (("docs/01.diff#01_a", 0), ("docs/a.md?k128#own", 0), ("docs/a.md?k128#k128", 1), ("docs/none.md?k128", 1)):
             self.assertEqual(self.check(f"[x]({link})\n").returncode, code, link)
 
-    def test_the_site_is_a_link_of_the_readme_alone(self):
-        self.assertEqual(self.check("[x](../../deployments/github-pages)\n").returncode, 0)
-        self.assert_bad("[x](../../deployments/other)", "leaves the repository")
-        (self.root / "docs" / "b.md").write_text("[x](../../deployments/github-pages)\n")
-        self.assertIn("leaves the repository", self.check("text\n").stderr)
-
     def test_bad_links(self):
         cases = {
             "[x](docs/none.md)": "docs/none.md leads nowhere",

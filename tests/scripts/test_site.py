@@ -30,7 +30,6 @@ if HERE:
     from book import INTERACTIVE, export, layout, sources
     from book.markdown import Page
     from fa_tools.press.charts.look import PHONE
-    from fa_tools.press.links import SITE
 
 KEEP = None
 if "--keep" in sys.argv:
@@ -233,13 +232,6 @@ class Markdown(unittest.TestCase):
             "source/bench/schema.json"])
         self.page("[a](nowhere.md)")
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")
-
-    def test_the_readmes_link_to_the_site_leads_to_its_start(self):
-        page = Page("README.md", self.fail, f"[a]({SITE})")
-        self.assertIn('href="index.html"', page.html)
-        self.assertEqual(export.plain(page), "[a](index.html)\n")
-        self.page(f"[a]({SITE})")
-        self.assertRegex(self.warnings[0], "leads nowhere")
 
     def test_a_paragraph_that_leads_to_an_explorer_holds_it(self):
         page = self.page("[Try it: `a` & *b*.](interactive.md?no_wait#phase-explorer)")

@@ -9,7 +9,6 @@ import unittest
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools.press.links import SITE
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 CONTAINER = ROOT / ".devcontainer"
@@ -91,7 +90,6 @@ class Workflows(unittest.TestCase):
         step = re.search(r"id: (\w+)\n +uses: actions/configure-pages@", read(ROOT / ".github" / "workflows" / "site.yml"))[1]
         self.assertIn(f"SITE_URL: ${{{{ steps.{step}.outputs.base_url }}}}", read(ROOT / ".github" / "workflows" / "site.yml"))
         self.assertIn('\nsite_url: !ENV [SITE_URL, ""]', read(ROOT / "mkdocs.yml"))
-        self.assertIn(f"]({SITE})", read(ROOT / "README.md").split("\n\n")[1].splitlines()[0])
 
     def test_a_wheel_is_for_many_systems(self):
         """The workflow runs cibuildwheel, whose table says for which system; auditwheel brings Boost, so CMake must not."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 from book import ROOT, charts
 from book.api import API
 from fa_tools.press.figures import narrow, pictures, timeline  # noqa: F401 - pictures fills what narrow takes apart
-from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
+from fa_tools.press.links import slug  # slug: the anchors that code hosts make
 
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 
@@ -97,8 +97,6 @@ def explorer_of(path, anchor):
 def address(path, link):
     """Where on the site a file is that a link names: name?query#anchor. A query after a section of EXPLORERS is a state, in
     which its self-contained page opens."""
-    if path == SITE:
-        return "index.html"
     name, mark, anchor = link.partition("#")
     state = name.partition("?")[2]
     if state and (explorer := explorer_of(path, anchor)):

@@ -16,7 +16,7 @@ from pygments.util import ClassNotFound
 
 from book import ROOT
 from book.layout import EXPLORERS, address, explorer_of, explorer_sections, is_image, narrow_forms, relative_url, url_of
-from fa_tools.press.links import SITE, slug  # slug: the anchors that code hosts make
+from fa_tools.press.links import slug  # slug: the anchors that code hosts make
 from fa_tools.press.sync import with_whole_diffs
 
 with warnings.catch_warnings():
@@ -81,8 +81,6 @@ class Page:
         link = unquote(link)
         if link.startswith("#"):
             return link
-        if link == SITE and self.path == "README.md":
-            return address(SITE, link)
         name = re.split("[?#]", link)[0]
         file = (ROOT / self.path).parent / name
         file = (ROOT / name[1:] if name.startswith("/") else file).resolve()

@@ -581,6 +581,13 @@ def behaviour_of(bug):
     return words + (f"; more {BUG_COUNTERS[bug['counter']]}" if "counter" in bug else "")
 
 
+def bugs_in_short(rows):
+    right = [bug for bug in rows if bug["numbers"]["normal"] == "right"]
+    hard = sum(found_by(bug) == "hard" for bug in right)
+    return (f"{len(right)} of {len(rows)} bugs give right numbers on ordinary inputs. Harder inputs expose {hard} of those, and the others "
+            "stay invisible until the emulator watches, and counts, every access.")
+
+
 def bug_summary(rows):
     def count(*what):
         return sum(found_by(bug) in what for bug in rows)
@@ -605,8 +612,10 @@ def bugs(spec):
         found = read_json(ROOT / name / "facts.json")
         if which == "summary":
             return list(bug_summary(found))
+        if which == "in-short":
+            return [bugs_in_short(found)]
         if which not in SECTIONS:
-            raise Refused(f"'{which}' is neither summary nor a section of the index: {', '.join(SECTIONS)}")
+            raise Refused(f"'{which}' is neither summary, in-short nor a section of the index: {', '.join(SECTIONS)}")
         groups = {}
         for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=lambda bug: bug["name"]):
             times = f" **{bug['ratio']:.2f}** times as many." if "counter" in bug else ""

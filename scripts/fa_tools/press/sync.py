@@ -63,8 +63,9 @@ Between a pair of comments, alone on their lines:
   <!-- /phases -->
   <!-- readers: bench/results/from_readers -->             what readers have measured on their cards
   <!-- /readers -->
-  <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in short, or
-                                                                those of one section, by its anchor: `it-hangs`
+  <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in one
+                                                                paragraph, in two sentences (`in-short`), or those
+                                                                of one section, by its anchor: `it-hangs`
 
 Records of peers are taken only where kernel= names them (kernel=0*,peer/fa2). Comments in code are left alone."""
 
