@@ -17,6 +17,7 @@ from support import ROOT, ScriptTest, given
 from tool_test import copy_repository
 
 from fa_tools.press.links import problem_with
+from fa_tools.product import emulate
 from fa_tools.product.examiner import PATTERNS
 from fa_tools.product.tasks import BEGIN, END, read_tasks
 
@@ -132,6 +133,14 @@ class Patterns(ScriptTest):
                        check=True, capture_output=True, timeout=300)
         links = [self.run_script("ninja", "-C", self.folder, "-t", "commands", name, code=0).stdout.splitlines()[-1] for name in PATTERNS]
         self.assertEqual(["libfa_units.a" in link for link in links], [False, True])
+
+
+class AttemptsWithoutEnd(ScriptTest):
+    def test_what_compiles_for_ever_is_ended(self):
+        path = self.write("slow.cpp", "template <int D, int N> struct F { static constexpr long v = F<D - 1, 2 * N>::v + F<D - 1, 2 * N + 1>::v; };\n"
+                                      "template <int N> struct F<0, N> { static constexpr long v = N; };\nlong x = F<26, 1>::v;\n")
+        with self.assertRaisesRegex(emulate.CompileError, "^error: the compiler took too long or too much memory: is there a template"):
+            emulate.step([*emulate.at_most(1), "c++", "-c", str(path), "-o", str(self.folder / "slow.o")], self.folder)
 
 
 class Compiling(ScriptTest):

@@ -36,6 +36,7 @@ UNDEFINED = re.compile(r"^(?:(\S[^\n]*?):(\d+): )?[^\n]*?undefined reference to 
 TWICE = re.compile(r"multiple definition of [`'](.*?)'")
 ASSERTION = re.compile(r"static assertion failed[^:]*: \"?([^\"\n]+)")
 WARNING = re.compile(r"^(.*?):(\d+):\d+: (warning: .*(?:uninitialized|return-type)\])$", re.MULTILINE)
+ENDED = re.compile(r"[Kk]illed signal terminated program|CPU time limit exceeded|virtual memory exhausted|out of memory allocating")
 ASSEMBLER = re.compile(r"^(.*?):(\d+):\d+: error: [^\n]*\b(?:constraint|[‘']asm)\b|Assembler messages:", re.MULTILINE)
 CALLER = re.compile(r"^(\S.*?):(\d+):\d+:\s+required from here", re.MULTILINE)
 
@@ -83,9 +84,16 @@ def digest_of(how, inputs):
     return digest
 
 
+def at_most(seconds):
+    """What a command begins with that each of its processes may take so much processor time for, and 8 GiB of memory."""
+    return ["bash", "-c", 'ulimit -t "$0" -v 8388608 && exec "$@"', str(seconds)] if seconds else []
+
+
 def step(command, build, **more):
     """Runs the compiler or the linker. Returns what it says, or raises CompileError with it."""
     done = subprocess.run(command, cwd=build, capture_output=True, text=True, errors="replace", **more)
+    if ENDED.search(done.stderr):
+        raise CompileError("error: the compiler took too long or too much memory: is there a template or a constant without end?")
     if done.returncode:
         raise CompileError(done.stderr)
     return done.stderr
@@ -107,8 +115,8 @@ def precompiled(how, flags, text):
     return str(header)
 
 
-def make(how, source, program, *options, begin="", folders=(), others=()):
-    """Compiles `source` and `others` as the pattern was, each after a header with the text of `begin`, and links them; `folders`
+def make(how, source, program, *options, begin="", folders=(), others=(), seconds=None):
+    """Within `seconds` of the compiler's processor time, if they are given, compiles `source` and `others` as the pattern was, each after a header with the text of `begin`, and links them; `folders`
     may have headers, too. Returns the compiler's warnings. Raises CompileError."""
     build, name, compiled, linked = how
     words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD") and Path(word).name != "ccache"]
@@ -124,7 +132,7 @@ def make(how, source, program, *options, begin="", folders=(), others=()):
         made, warnings = [], ""
         for number, each in enumerate([source, *others]):
             made.append(f"{temporary}/{number}.o")
-            warnings += step([*flags, "-c", str(each), "-o", made[-1]], build)
+            warnings += step([*at_most(seconds), *flags, "-c", str(each), "-o", made[-1]], build)
         done = f"{temporary}/program"
         step(linked.replace(f" {old} ", f" {shlex.join(made)} ").replace(f"-o bin/{name} ", f"-o {shlex.quote(done)} "), build, shell=True)
         Path(done).replace(program)
@@ -140,10 +148,11 @@ def can_fuse():
     return False
 
 
-def compile_file(source, fast=False, others=(), folders=(), defines=(), fused=True):
+def compile_file(source, fast=False, others=(), folders=(), defines=(), fused=True, seconds=None):
     """The path of the program that the CUDA file becomes, with `others`, headers in `folders` and macros `defines`; made before
-    if nothing has changed. `fused`: device code rounds a * b + c once, as nvcc's does, if this machine can. Beside it is a file of warnings about scalars that are not set: here they are folded to 0, on a GPU they are
-    anything. Raises cuda_source.Refused or CompileError."""
+    if nothing has changed. `fused`: device code rounds a * b + c once, as nvcc's does, if this machine can. `seconds` as of make.
+    Beside it is a file of warnings about scalars that are not set: here they are folded to 0, on a GPU they are anything.
+    Raises cuda_source.Refused or CompileError."""
     how = pattern(EXAMPLE, fast=fast)
     folder = how[0] / "emulate"
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +169,7 @@ def compile_file(source, fast=False, others=(), folders=(), defines=(), fused=Tr
         if not program.is_file():
             with busy(f"compiling {relative(source)}"):
                 warnings = make(how, translated, program.with_suffix(".made"), *options, begin=cuda_source.BEGIN,
-                                folders=folders, others=[made for _, made in pairs])
+                                folders=folders, others=[made for _, made in pairs], seconds=seconds)
             found = [f"{file}:{line}: {text}\n" for file, line, text in WARNING.findall(warnings) if Path(file) in inputs]
             program.with_suffix(".warnings").write_text("".join(dict.fromkeys(found)))
             program.with_suffix(".made").replace(program)

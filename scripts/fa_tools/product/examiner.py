@@ -22,6 +22,7 @@ OTHER = ["--dtype", "fp16", "--head-dim", "64", "--heads", "1", "--no-races", "-
 FLAGS = ("-w", "-O1", "-DFA_TWO_OF_FOUR")  # common/launch/registry.h
 PATIENCE = 3  # seconds of processor time without progress that end a launch
 MOST_SECONDS = 10  # of processor time, for a launch of one kernel
+COMPILING = 120  # seconds of processor time for the compiler, which takes 5 to 20
 SLOW = 12  # times as long may it take on a machine that has other things to do
 NO_END = "the launch did not end"
 TOO_MUCH = 1.02  # times the reference's counter
@@ -160,13 +161,13 @@ class Examiner:
     def program(self, path):
         """The program that a source becomes. Raises emulate.CompileError or cuda_source.Refused."""
         if not self.task.is_kernel:
-            return emulate.compile_file(path)
+            return emulate.compile_file(path, seconds=COMPILING)
         digest = hashlib.sha256(path.read_bytes() + f"{self.environment} {path}".encode()).hexdigest()
         program = self.folder / f"{path.stem}-{digest[:16]}"
         if not program.is_file():
             for old in self.folder.glob(f"{path.stem}-*"):  # of an earlier text
                 old.unlink()
-            emulate.make(self.how, path, program, *FLAGS)
+            emulate.make(self.how, path, program, *FLAGS, seconds=COMPILING)
         return program
 
     def cached(self, text, where=""):
