@@ -116,8 +116,9 @@ def precompiled(how, flags, text):
 
 
 def make(how, source, program, *options, begin="", folders=(), others=(), seconds=None):
-    """Within `seconds` of the compiler's processor time, if they are given, compiles `source` and `others` as the pattern was, each after a header with the text of `begin`, and links them; `folders`
-    may have headers, too. Returns the compiler's warnings. Raises CompileError."""
+    """Compiles `source` and `others` as the pattern was, each after a header with the text of `begin`, and links them; `folders`
+    may have headers, too. The compiler gets `seconds` of processor time per file, if they are given. Returns its warnings.
+    Raises CompileError."""
     build, name, compiled, linked = how
     words = [word for word in shlex.split(compiled) if word not in ("&&", ":", "-MD") and Path(word).name != "ccache"]
     old = words[words.index("-o") + 1]
@@ -301,8 +302,9 @@ def main():
     parser.add_argument("--fmad", choices=("true", "false"), default="true",
                         help="one rounding for a * b + c in device code, as with nvcc's option (default: true)")
     parser.add_argument("--json", metavar="FILE", help="write counters, ratios per ideal one, and reports")
-    parser.add_argument("--at-most", dest="limits", metavar="NAME=MOST", type=verdicts.limit, action="append", default=[],
-                        help="fail where a kernel is above it: sectors or wavefronts per ideal one, or a counter of --json; may be given several times")
+    parser.add_argument("--at-most", dest="limits", metavar="[KERNEL:]NAME=MOST", type=verdicts.limit, action="append", default=[],
+                        help="fail where a kernel, or the one named, is above it: sectors or wavefronts per ideal one, or a counter of --json; "
+                             "may be given several times")
     parser.add_argument("--github", action="store_true", help="reports, and what is above a limit, also as annotations of GitHub Actions")
     parser.add_argument("-I", dest="folders", metavar="FOLDER", action="append", default=[], help="a folder of headers; may be given several times")
     parser.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[],

@@ -17,11 +17,16 @@ PLACE = re.compile(r"(\S+):(\d+)(?![\w.])")
 
 
 def limit(text):
-    """Of --at-most: (name, the most)."""
-    name, _, most = text.partition("=")
-    if not re.fullmatch(r"[a-z]\w*", name) or not re.fullmatch(r"\d{1,18}(\.\d{1,9})?", most):
-        raise argparse.ArgumentTypeError(f"{text!r} is no limit such as sectors=1.1 or barriers=64")
-    return name, float(most)
+    """Of --at-most: (the kernel that it is for, or "" for all; the counter's name; the most)."""
+    found = re.fullmatch(r"(?:(.+):)?([a-z]\w*)=(\d{1,18}(?:\.\d{1,9})?)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit such as sectors=1.1, barriers=64 or my_kernel:sectors=2")
+    return found[1] or "", found[2], float(found[3])
+
+
+def is_for(kernel, name):
+    """Whether a limit of this name is for the kernel; that of a template is for all that become of it."""
+    return name in ("", kernel["kernel"], kernel["kernel"].partition("<")[0])
 
 
 def run(command, arguments, file):
@@ -68,8 +73,8 @@ def with_ratios(kernel):
 def exceeded(kernels, limits):
     """What is above a limit, of each kernel; and the names of limits that no kernel counts."""
     found = []
-    for name, most in limits:
-        for kernel in kernels:
+    for of, name, most in limits:
+        for kernel in (kernel for kernel in kernels if is_for(kernel, of)):
             value = kernel["ratios"].get(name) if name in RATIOS else kernel["counters"].get(name)
             if value is None or value <= most:
                 continue
@@ -84,9 +89,14 @@ def exceeded(kernels, limits):
 
 
 def unknown(kernels, limits):
-    """The first limit that none of the kernels' counters has as its name."""
-    names = {*RATIOS, *(name for kernel in kernels for name in kernel["counters"])}
-    return next((name for name, _ in limits if kernels and name not in names), None)
+    """Of the first limit that is of no kernel or counter here: what is wrong with it."""
+    names = [*RATIOS, *sorted({name for kernel in kernels for name in kernel["counters"]})]
+    for of, name, _ in limits if kernels else ():
+        if not any(is_for(kernel, of) for kernel in kernels):
+            return f"{of}: no such kernel has run; there are {', '.join(dict.fromkeys(kernel['kernel'] for kernel in kernels))}"
+        if name not in names:
+            return f"{name}: there is no such counter; there are {', '.join(names)}"
+    return None
 
 
 def annotation(problem):
@@ -107,8 +117,7 @@ def judge(file, code, kernels, reports, options):
     for each in above:
         print(f"error: {each['message']}", file=sys.stderr)
     if wrong := unknown(kernels, options.limits):
-        names = ", ".join([*RATIOS, *sorted({name for kernel in kernels for name in kernel["counters"]})])
-        print(f"error: --at-most {wrong}: there is no such counter; there are {names}", file=sys.stderr)
+        print(f"error: --at-most {wrong}", file=sys.stderr)
         code = code or 2
     if options.limits and not kernels and not code:
         print("error: no kernel has run, so none is within a limit", file=sys.stderr)
