@@ -265,7 +265,8 @@ class Beyond(ScriptTest):
 
 # ---- chapter 00, and the online softmax ----------------------------------------------------------------------------------
 
-CHAPTER, ONLINE = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("00_attention", "02_online_softmax"))
+CHAPTER, NAIVE, ONLINE, WMMA, SPLIT_Q, RESULTS = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (
+    "00_attention", "01_naive", "02_online_softmax", "04_wmma", "06_mma_split_q", "results"))
 
 
 def rows(count=40):
@@ -329,7 +330,7 @@ class Program(ScriptTest):
 class Chapter00(unittest.TestCase):
     def test_each_exercise_has_its_solution(self):
         exercises = re.split(r"^\*\*\d\. ", CHAPTER.split("## Exercises")[1], flags=re.MULTILINE)[1:]
-        self.assertEqual(len(exercises), 3)
+        self.assertEqual(len(exercises), 2)
         for text in exercises:
             self.assertIn("<details>\n<summary>Solution</summary>\n\n", text)
 
@@ -340,12 +341,12 @@ class Chapter00(unittest.TestCase):
         """Exercise 1."""
         _, machine = machine_named(BOOK)
         tokens = math.ceil(2 * machine["tflops"]["tensor"] / machine["tb_per_s"]["hbm"])
-        self.assertIn(f"so it needs {tokens} tokens", CHAPTER)
+        self.assertIn(f"so {tokens} tokens are enough", CHAPTER)
         needed = machine["tflops"]["tensor"] / machine["tb_per_s"]["l2"]
         enough = next(m for m in range(64, 129) if m * 4096 / (m + 4096) >= needed)
         few, many = (intensity("l2", m, 64, 128, 4096).intensity for m in (64, 128))
         self.assertEqual((few, many), tuple(m * 4096 / (m + 4096) for m in (64, 128)))
-        self.assertIn(f"At 4096 tokens {enough} queries are enough; 64 have {few:.1f}, and 128 have {many:.1f}.", CHAPTER)
+        self.assertIn(f"At 4096 tokens {enough} queries reach it: 64 have {few:.1f}, and 128 have {many:.1f}.", CHAPTER)
         self.assertLess(machine["sm"]["wgmma_flops"] / 37, many)  # "enough even for the 37 bytes per cycle and SM"
 
     def test_states_of_a_few_keys(self):
@@ -356,8 +357,8 @@ class Chapter00(unittest.TestCase):
             self.assertIn(f"({state.m:g}, {state.l:.4f}, {state.o:.4f})", words)
 
     def test_rounding(self):
-        """Exercise 3: the program prints what the chapter shows, and its bf16 is the type."""
-        code, shown = re.search(r"```python\n(import math, struct\n.*?)```\n\n```text\n(.*?)```\n", CHAPTER, re.DOTALL).groups()
+        """Exercise 4 of chapter 04: the program prints what the chapter shows, and its bf16 is the type."""
+        code, shown = re.search(r"```python\n(import math, struct\n.*?)```\n\n```text\n(.*?)```\n", WMMA, re.DOTALL).groups()
         names, printed = {}, io.StringIO()
         with redirect_stdout(printed):
             exec(code, names)
@@ -376,8 +377,26 @@ class Chapter00(unittest.TestCase):
         self.assertEqual(f"{attention_flops(1, 1, 4096, 128) / 1e9:.1f}", "8.6")
         hbm, shared = (intensity(level, 64, 64, 128, 4096) for level in ("hbm", "shared"))
         self.assertEqual((f"{hbm.bytes / 1e6:.1f}", hbm.intensity), ("4.2", 2048))
-        self.assertIn("= 8.6 GFLOP and moves $8 \\cdot 4096 \\cdot 128$ = 4.2 MB:\n2,048 FLOPs per byte.", CHAPTER)
-        self.assertEqual((f"{shared.bytes / 1e6:.0f}", f"{shared.bytes / 64e6:.2f}"), ("739", "11.55"))
+        self.assertIn("= 8.6 GFLOP, so 64 heads are 550.", CHAPTER)
+        self.assertIn("At 4096 tokens we have 2,048 FLOPs for every byte.", CHAPTER)
+        self.assertEqual((f"{shared.bytes / 1e6:.0f}", shared.bytes / 64), ("739", 64 * 1408 * 128 + 16 * 1024))
+        self.assertIn(f"64 · 1,408 · 128 bytes and the 16 KB of Q are {shared.bytes / 64e6:.2f} MB", SPLIT_Q)
+
+    def test_full_speed(self):
+        """What the chapter says of it in cycles, and what "Ceilings" in the results makes of it at several clocks, in one place."""
+        _, machine = machine_named(BOOK)
+        sm, per_cycle = machine["sm"], machine["sm"]["count"] * machine["sm"]["wgmma_flops"]
+        self.assertEqual(f"{per_cycle:,}", "540,672")
+        self.assertIn("All SMs together do 540,672 FLOPs per cycle", CHAPTER)
+        self.assertEqual(f"{attention_flops(4, 16, 4096, 128) / per_cycle / 1.83e9 * 1e3:.2f}", "0.56")
+        self.assertEqual(round(machine["tb_per_s"]["hbm"] * 1e12 / sm["count"] / 1.83e9), 20)
+        ceilings = re.sub(r"<!--.*?-->", "", RESULTS.partition("\n### Ceilings\n")[2])
+        for clock in (1.98, 1.83, 1.81):
+            self.assertRegex(ceilings, rf"\| 4,096 \| 100 % \| {clock} \| {per_cycle * clock / 1e3:,.0f} \|")
+        for path in sorted((ROOT / "docs").rglob("*.md")):
+            text = re.sub(r"<!--.*?-->", "", without_code(path.read_text(encoding="utf-8")), flags=re.DOTALL)
+            with self.subTest(path.name):
+                self.assertEqual(len(re.findall(r"(?<![\d,.])(?:979|989|1,071)(?![\d,.]\d)", text)), 3 * (path.name == "results.md"))
 
     def test_a_step_of_the_map_per_kernel(self):
         """Of each that has been measured. A step may be there before."""
@@ -385,21 +404,19 @@ class Chapter00(unittest.TestCase):
         self.assertEqual(MEASURED, KERNELS[:len(MEASURED)])
 
     def test_cycles_of_a_score(self):
-        """What "What is not a product" says of exponentials and products."""
+        """What chapter 00 says of exponentials and products."""
         sm = machine_named(BOOK)[1]["sm"]
         self.assertEqual(1 / sm["exp2"], 1 / 16)
         self.assertEqual(4 * 128 / sm["wgmma_flops"], 1 / 8)
-        self.assertEqual(4 * 64 / sm["wgmma_flops"], 1 / sm["exp2"])
-        self.assertIn("At $D = 128$ that is 1/16 of a cycle for the exponential and 1/8 for the products; at $D = 64$ both take\n"
-                      "the same time:", CHAPTER)
+        self.assertIn("At $D = 128$ the Tensor Cores need an eighth of a cycle for both products of that score", CHAPTER)
 
     def test_attention_beside_the_rest_of_a_layer(self):
         """What "Why attention" says of one layer, per token, and exercise 2."""
         def share(tokens, width):
             attention = attention_flops(1, width // 128, tokens, 128) / tokens
             return attention / (attention + 24 * width**2)
-        self.assertEqual([share(tokens, 2048) for tokens in (12288, 4096, 49152)], [0.5, 0.25, 0.8])
-        self.assertIn("At\n$N = 6 d$ = 12,288 tokens both are equal. At 4096 tokens attention has a quarter of the FLOPs, and at 49,152 four fifths.",
+        self.assertEqual([share(tokens, 2048) for tokens in (12288, 49152)], [0.5, 0.8])
+        self.assertIn("The two are equal at $N = 6 d$, which is about twelve thousand tokens; at four times that length, attention is four fifths",
                       CHAPTER)
         self.assertEqual(share(49152, 8192), 0.5)
         self.assertIn("at $N = 6 d$ = 49,152 tokens.", CHAPTER)
@@ -410,13 +427,13 @@ class Chapter00(unittest.TestCase):
         self.assertEqual(f"{largest(*FORMATS['fp32']):.9g}", "3.40282347e+38")
         ends = {name: f"{math.log(largest(*FORMATS[name])):.1f}" for name in FORMATS}
         self.assertEqual(ends["fp32"], ends["bf16"])
-        self.assertIn(f"$e^x$ overflows an fp32 beyond $x = {ends['fp32']}$", CHAPTER)
-        self.assertIn(f"$e^x$ overflows it beyond $x = {ends['fp16']}$", CHAPTER)
+        self.assertIn(f"In fp32 $e^x$ overflows beyond $x = {ends['fp32']}$", CHAPTER)
+        self.assertIn(f"$e^x$ overflows it beyond $x = {ends['fp16']}$", WMMA)
 
     def test_share_of_bugs_that_ordinary_inputs_miss(self):
         bugs = (ROOT / "docs" / "bugs.md").read_text(encoding="utf-8")
         right, of_all = map(int, re.search(r"\*\*(\d+) of (\d+) bugs give right numbers on ordinary inputs", bugs).groups())
-        self.assertIn("[Nearly a third of the seeded bugs]", CHAPTER)
+        self.assertIn("[Nearly a third of the seeded bugs]", NAIVE)
         self.assertTrue(0.28 < right / of_all < 0.334, right / of_all)
 
 

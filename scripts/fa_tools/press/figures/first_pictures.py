@@ -1,5 +1,5 @@
-"""The map of the ladder, and the pictures of chapter 00: what is computed, the GPU that computes it, the formats of its
-numbers."""
+"""The map of the ladder, the pictures of chapter 00, which are what is computed and the GPU that computes it, and the formats of
+numbers, of chapter 04."""
 
 import math
 from itertools import groupby
@@ -222,10 +222,10 @@ def attention(p):
 
 
 @figure("00_gpu", 520, f"A GPU in one picture: {GPU}", f"From memory to the multipliers: {GPU}",
-        "TB/s and TFLOP/s are those of all SMs together; all else in the frame belongs to one SM.",
+        "TB/s are those of all SMs together; all else in the frame belongs to one SM.",
         parts=((0, 380), (398, 880)))
 def gpu(p):
-    sm, speed, peak = MACHINE["sm"], MACHINE["tb_per_s"], MACHINE["tflops"]
+    sm, speed = MACHINE["sm"], MACHINE["tb_per_s"]
     for y, name, what in ((76, "HBM: global memory", speed["hbm"]), (170, f"L2, {MACHINE['l2_mib']} MiB, for all SMs", speed["l2"])):
         p.box(24, y, 330, 62, [name, f"{what:g} TB/s"], *BLUE, 15)
         p.arrow(189, y + 62, 189, y + 92, INK.blue, 2.6)
@@ -250,7 +250,7 @@ def gpu(p):
     p.box(x + 14, y + 274, 428, 54, [f"Shared memory, at most {sm['shared_kib']} KiB, and L1",
                                      f"32 banks of 4 bytes: {sm['l1_bytes']} bytes per cycle; {speed['shared']:g} TB/s, all SMs"], *BLUE, 13)
     p.box(x + 14, y + 336, 428, 42, ["TMA: copies tiles to and from shared memory (chapter 12)"], *BLUE, 12.5)
-    p.note(496, f"Tensor Cores {peak['tensor']:,} TFLOP/s, CUDA cores {peak['fp32']} TFLOP/s in fp32. Memory nearer to the cores is "
+    p.note(496, f"Tensor Cores: {sm['wgmma_flops']:,} FLOPs per cycle and SM; CUDA cores: {2 * sm['fma']} in fp32. Memory nearer to the cores is "
            "faster and smaller, so kernels work on tiles.")
 
 
@@ -263,7 +263,7 @@ def largest(exponent, mantissa):
     return (2 - 2.0**-mantissa) * 2.0 ** (2 ** (exponent - 1) - 1)
 
 
-@figure("00_formats", 330, "Number formats: fp32, bf16, fp16", "Three formats: sign, exponent, mantissa",
+@figure("04_formats", 330, "Number formats: fp32, bf16, fp16", "Three formats: sign, exponent, mantissa",
         "The exponent says how far a format reaches, the mantissa how finely it rounds. bf16 is the upper half of an fp32.",
         narrow=420)
 def formats(p):
