@@ -127,6 +127,8 @@ class SyncDocs(ScriptTest):
             "<!-- diff: kernels/01_naive.cu kernels/02_next.cu -->\n+ sum += i;\n<!-- /diff -->": "no line changes from kernels/01_naive.cu to",
             "<!-- line: kernels/01_naive.cu -->\n<!-- /line -->": "the block needs one line",
             "<!-- line: kernels/01_naive.cu kernels/02_next.cu -->\nsum += i;\n<!-- /line -->": "no line of kernels/02_next.cu that belongs",
+            "<!-- line: kernels/01_naive.cu kernels/02_next.cu -->\n-int x;\n+int y;\n<!-- /line -->": "no line of kernels/01_naive.cu that belongs",
+            "<!-- line: kernels/01_naive.cu kernels/02_next.cu -->\n-int x;\n<!-- /line -->": "the block needs one line",
             "<!-- grid: gpu -->\n<!-- /grid -->": "a grid needs a table",
             "<!-- grid: gpu @9 -->\n||<!--= tflops -->|\n|-|-|\n|<!--= 01 -->|1|\n<!-- /grid -->": "0 records match instead of one (01 tflops gpu @9)",
             "<!-- phases: kernels/01_naive.cu tiles=4 -->\n<!-- /phases -->": "has no ring of full and empty barriers",

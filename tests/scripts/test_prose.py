@@ -25,11 +25,10 @@ def found(text, name="docs/appendix/page.md"):
 class Habits(unittest.TestCase):
     def test_flagged(self):
         for text, cure in (("It keeps 32 rows a CTA.", "per"), ("One thread an element reads it.", "per"),
-                           ("Nobody waits.", "person"), ("The warp who waits is late.", "person"),
-                           ("It waits so that we can see.", "because"), ("Of matrix 0 lane 5 gets two.", "subject"),
+                           ("Of matrix 0 lane 5 gets two.", "subject"),
                            ("It hardly matters.", "a tic"), ("It waits for\never.", "a tic"),
                            ("Kernel 12 makes 603 TFLOP/s.", "reaches"), ("- A list: rows a warp.", "per"),
-                           ("## Nobody here", "person"), ("![Everyone waits for the tile](a.svg)", "person"),
+                           ("## Rows a warp", "per"), ("![Which bytes a lane loads](a.svg)", "per"),
                            ("A " + "very " * 40 + "long one.", "a sentence of 43 words"),
                            ("Short it is. " * 31, "a paragraph of 93 words")):
             with self.subTest(text[:40]):
@@ -37,15 +36,15 @@ class Habits(unittest.TestCase):
                 self.assertIn(cure, found(text)[0])
 
     def test_left_alone(self):
-        for text in ("```text\nrows a CTA, nobody, so that\n```", "    nobody, in a formula", "`so that`",
-                     "<!-- needs: nobody -->", "| rows a CTA | nobody |", "Readers who know CUDA can skip this.",
-                     "The copy of a tile is a box.", "It reads a tile.", "<!-- of two lines:\nnobody -->\n\nGood.",
-                     "1. One.\n\n   | rows a CTA | nobody |", "<!-- entries: a.md -->\nnobody\n<!-- /entries -->\n\nGood."):
+        for text in ("```text\nrows a CTA, hardly\n```", "    rows a CTA, in a formula", "`rows a CTA`",
+                     "<!-- needs: rows a CTA -->", "| rows a CTA | hardly |", "Who waits for whom? Nobody, so that all go on.",
+                     "The copy of a tile is a box.", "It reads a tile.", "<!-- of two lines:\nrows a CTA -->\n\nGood.",
+                     "1. One.\n\n   | rows a CTA | hardly |", "<!-- entries: a.md -->\nrows a CTA\n<!-- /entries -->\n\nGood."):
             with self.subTest(text):
                 self.assertEqual(found(text), [])
 
     def test_comments_of_a_kernel(self):
-        source = "// Rows a CTA, and\n// keys a tile.\nint a;  // nobody\n//   lane  rows a CTA\n// [region]\n"
+        source = "// Rows a CTA, and\n// keys a tile.\nint a;  // rows a CTA\n//   lane  rows a CTA\n// [region]\n"
         self.assertEqual(found(source, "kernels/01_naive.cu"), [
             '"Rows a CTA": write "per" where "a" means per', '"keys a tile": write "per" where "a" means per'])
 

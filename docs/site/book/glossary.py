@@ -19,7 +19,7 @@ from fa_tools.press.links import slug
 
 GLOSSARY = "docs/appendix/notation.md"
 NOT_LINKED = {GLOSSARY, "docs/appendix/reading.md"}
-READERS = re.compile(r"docs/(?:(?:appendix|beyond)/\w+|(\d\d)_\w+)\.md")
+READERS = re.compile(r"docs/(?:(?:appendix|beyond)/\w+|in_thirty_minutes|(\d\d)_\w+)\.md")
 ENTRY = re.compile(r"^#### (.+)$|^<!-- forms: (.+?) -->$", re.MULTILINE)
 FORM = re.compile(r"(`?)(.+?)\1(?:@(\d\d)(\+?))?")
 NOT_PROSE = re.compile(r"<(/?)(a|pre|code|h[1-6]|table|math|summary|svg|script|style)\b")

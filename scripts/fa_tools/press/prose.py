@@ -1,9 +1,9 @@
 """Reads the book's prose, README and the kernels' comments for habits that make a reader decode instead of read. It only
 checks, and changes nothing.
 
-What is flagged: "rows a CTA" for "rows per CTA", threads and barriers that are called persons, "so that", a sentence
-that begins with "Of", some tics, sentences of more than 35 words and paragraphs of more than 90. A chapter also has a
-budget of words, tables and links to the glossary outside of what is folded away, and speaks to its reader."""
+What is flagged: "rows a CTA" for "rows per CTA", a sentence that begins with "Of", some tics, sentences of more than 35
+words and paragraphs of more than 90. A chapter also has a budget of words, tables and links to the glossary outside of
+what is folded away, and speaks to its reader."""
 
 import re
 from collections import namedtuple
@@ -25,11 +25,6 @@ COUNTED = ("rows|columns|bytes|elements|registers|threads|warps|lanes|cycles|ins
            "chunks|words|votes|copies|accesses|conflicts|keys|heads|exponentials|Rows|Columns|Bytes|Elements|Registers|Keys")
 HABITS = (
     (re.compile(rf"\b(?:{COUNTED}|(?:[Oo]ne|[Aa] single) \w+) an? (?:{UNITS})\b"), 'write "per" where "a" means per'),
-    (re.compile(r"\b(?:nobody|somebody|everybody|everyone|anyone|anybody|someone|whoever)\b", re.IGNORECASE),
-     "hardware is not a person"),
-    (re.compile(r"(?<!reader )(?<!readers )(?<!people )(?<!person )(?<!those )(?<!author )(?<!authors )(?<!programmer )"
-                r"\bwho\b", re.IGNORECASE), "hardware is not a person"),
-    (re.compile(r"\bso that\b", re.IGNORECASE), 'write "so", "to" or "because"'),
     (re.compile(r"\b(?:hardly|likewise|all the same|for ever|in turns|once more|an honest word|comes? to lie|"
                 r"half as much again)\b", re.IGNORECASE), "a tic"),
     (re.compile(r"\b(?:makes|has) \d[\d.,]* TFLOP/s"), "a kernel reaches TFLOP/s"),

@@ -30,7 +30,8 @@ Between a pair of comments, alone on their lines:
   <!-- /diff -->                                                how many lines the second file adds and removes, above
                                                                 the one to ten changed lines that you put there
   <!-- line: kernels/01_naive.cu kernels/02_online_softmax.cu --> the one line that you put there, as it is in the second file,
-  <!-- /line -->                                                which adds it to the first; of one file: any line of it
+  <!-- /line -->                                                which adds it to the first; of one file: any line of it. Or
+                                                                lines of the first with -, those in their place with +
   <!-- entries: docs/appendix/notation.md -->                   links to a glossary's entries (#### headings)
   <!-- /entries -->
   <!-- table: bf16_d128 head_dim=64,128 kernel=0[1-3]_* columns=kernel,median,ratio.peer/fa2 -->
@@ -181,17 +182,24 @@ def diff(spec, old):
 
 
 def line(spec, old):
-    """The line that the author wrote into the block: one of those that a file adds to the one before, or of a file alone."""
+    """The line that the author wrote into the block: one of those that a file adds to the one before, or of a file alone. Or,
+    with - and +, one to three lines that the step from one file to the next takes away, and as many that take their place."""
     *before, name = spec.split()
-    lines = [f"+{text}" for text in old if text.strip() and not FENCE.match(text)]
-    if len(before) > 1 or len(lines) != 1:
-        raise Refused("the block needs one line, of a file or of the step from one to the next")
+    texts = [text for text in old if text.strip() and not FENCE.match(text)]
+    replaced = [text for text in texts if text.startswith("-")]
+    lines = texts if replaced else [f"+{text}" for text in texts]
+    signs = "".join(text[0] for text in lines)
+    if len(before) > 1 or not re.fullmatch(r"-{1,3}\+{1,3}" if replaced and before else r"\+", signs):
+        raise Refused("the block needs one line, of a file or of the step from one to the next, or - and + lines of that step")
     there = difference(*before, name)[2:] if before else [f"+{text}" for text in without_markers(source_lines(name))]
-    alike = [text for text in there if normalised(text) == normalised(lines[0])]
-    found = alike[0] if alike else nearest(lines[0], there)
-    if not found:
-        raise Refused(f"no line of {name} that belongs here is like '{lines[0][1:].strip()}'")
-    return fenced("cuda", [found[1:].strip()])
+    shown = []
+    for text in lines:
+        alike = [each for each in there if normalised(each) == normalised(text)]
+        found = alike[0] if alike else nearest(text, there)
+        if not found:
+            raise Refused(f"no line of {before[0] if text[0] == '-' else name} that belongs here is like '{text[1:].strip()}'")
+        shown.append(found[0] + found[1:].strip())
+    return fenced("diff", shown) if replaced else fenced("cuda", [shown[0][1:]])
 
 
 def entries(spec):
