@@ -21,7 +21,8 @@ from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, HALVES, INK, LIGHT, NARROW, constant, real_constant
-from fa_tools.press.figures.first_pictures import SPREAD, shares
+from fa_tools.press.figures.first_pictures import shares
+from fa_tools.press.ladder import speeds, step_factors
 from fa_tools.product import compare
 from fa_tools.tools import Refused
 
@@ -498,17 +499,52 @@ class Pieces(unittest.TestCase):
         self.assertIn(f"the bytes take {16 * keys * row_bytes * 2 / 4.8e6:.0f} µs", text)
 
 
-class Map(unittest.TestCase):
-    def test_factors_are_those_of_the_profile(self):
+class Ladder(unittest.TestCase):
+    """A step has one factor, wherever it stands."""
+    DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    FACTOR = re.compile(r"([\d.]+)\D?\**<!--= bf16_d128 (\d\d)/(\d\d) @4096 -->")
+    SPEED = re.compile(r"^\| \[(\d\d)_\w+\]\(.*?\| ([\d.]+)†?<!--= bf16_d128 (\d\d) @4096 -->", re.MULTILINE)
+
+    def factors(self):
+        """(where it stands, step, factor as it is written) of each."""
+        steps = [kernel[:2] for kernel in step_factors()]
+        for name, axis in (("map", 0), ("map_phone", 1)):
+            bold = [shape for shape in pictures.DRAWN[name]().shapes if shape.kind == "text" and dict(shape.look)["font-weight"]]
+            shown = sorted((float(shape.at[axis]), shape.what) for shape in bold if shape.what.startswith("\u00d7"))
+            yield from ((f"{name}.svg", step, text[2:]) for step, (_, text) in zip(steps, shown, strict=True))
+        texts = ElementTree.parse(ROOT / "docs" / "charts" / "h200-speedup.svg").iter("{http://www.w3.org/2000/svg}text")
+        shown = [each.text[2:] for each in texts if re.fullmatch(r"\u00d7 [\d.]+", each.text or "")]
+        yield from (("h200-speedup.svg", *each) for each in zip(steps, shown, strict=True))
+        for path in self.DOCUMENTS:
+            for text, step, before in self.FACTOR.findall(path.read_text(encoding="utf-8")):
+                if int(step) == int(before) + 1:
+                    yield path.name, step, text
+
+    def test_one_factor_per_step(self):
+        factors, told = {kernel[:2]: value for kernel, value in step_factors().items()}, {}
+        for where, step, text in self.factors():
+            self.assertEqual(f"{factors[step]:.{len(text.partition('.')[2])}f}", text, f"step {step} in {where}")
+            told.setdefault(where, []).append(step)
+        chapters = {step: where for where, steps in told.items() if re.match(r"\d\d_", where) for step in steps}
+        self.assertEqual({step: where[:2] for step, where in chapters.items()}, {step: step for step in factors if step != "16"})
+        self.assertGreater(len(told["in_thirty_minutes.md"]), 8)
+
+    def test_tables_of_speeds_have_these_factors(self):
+        """Those of README and of the contents."""
+        found = {kernel[:2]: value for kernel, value in speeds().items()}
+        for path in (ROOT / "README.md", ROOT / "docs" / "README.md"):
+            rows = self.SPEED.findall(path.read_text(encoding="utf-8"))
+            self.assertEqual([row for row, *_ in rows], [*found], path.name)
+            for row, text, kernel in rows:
+                self.assertEqual((row, f"{found[row]:.{len(text.partition('.')[2])}f}"), (kernel, text), path.name)
+
+    def test_steps_of_other_speeds(self):
+        self.assertEqual(step_factors({"a": 2, "b": 3, "c": 6}), {"b": 1.5, "c": 2})
+
+    def test_shares_are_those_of_the_profile(self):
         found = shares()
         texts = [shape.what for shape in pictures.DRAWN["map"]().shapes if shape.kind == "text"]
-        self.assertIn(f"\u00d7 {found['08_swizzle'] / found['07_cp_async']:.2f}", texts)
         self.assertAlmostEqual(found["03_register_tiling"], 0.0349, 4)  # 34.4 GFLOP in 1,820,849 cycles of 132 SMs
-        self.assertEqual(sum(text.startswith("\u00d7") or text == "=" for text in texts), 15 + 2)
-        steps = [share for name, share in sorted(found.items()) if not name.startswith("peer/")]
-        ratios = [after / before for before, after in zip(steps, steps[1:])]
-        self.assertGreater(min(ratios[:-1]), 1 - SPREAD)
-        self.assertGreater(ratios[-1], 0.965)  # kernel 16 gives up a little on these scores, and keeps its speed on others
         self.assertIn(f"FlashAttention-2 {100 * found['peer/fa2']:.0f} %", texts)
 
 

@@ -8,6 +8,7 @@ import statistics
 
 from fa_tools.press.charts.look import (BLUE, DASHES, ORANGE, OTHERS, RED, among, base, begin_of, beside, by, colours_of, kernel_axis,
                                         layer, quantity, row_text, spread_within, why_not, with_halo, words)
+from fa_tools.press.ladder import factor, step_factors
 from fa_tools.records import GROWTHS, describe, describe_rest, display, kind, order, passed, shape_of, short
 
 # ---- the ladder ----------------------------------------------------------------------------------------------------------
@@ -82,17 +83,13 @@ def beside_chart(gpus, records, shape, theme):
     }
 
 
-def factor(value):
-    """x 11.5, x 1.02, x 0.63: enough digits to see a step of a percent."""
-    return f"\u00d7 {value:.2f}" if value < 10 else f"\u00d7 {value:.1f}"
-
-
 def speedup_chart(gpu, records, shape, theme):
     """A bar from the last measured kernel's speed to this one's, on a logarithmic axis: its length is the factor."""
     good = [r for r in records if passed(r)]
     low, high = min(r["tflops"] for r in good), max(r["tflops"] for r in good)
     low, high = low / 1.8, high * (9 if theme.phone else 1.9)
     names, rows, links, before = [], [], [], None
+    factors = step_factors({r["kernel"]: r["tflops"] for r in good})
     for record in records:
         row = {"kernel": display(record), "status": record["status"], "tflops": low, "from": low}
         names.append(row["kernel"])
@@ -104,7 +101,7 @@ def speedup_chart(gpu, records, shape, theme):
         else:
             row.update({"step": "up" if record["tflops"] >= before["tflops"] else "down", "from": before["tflops"],
                         "tflops": record["tflops"], "speed": short(record["tflops"]),
-                        "label": factor(record["tflops"] / before["tflops"])})
+                        "label": factor(factors[record["kernel"]])})
         if passed(record):
             if before is not None:
                 links.append({"kernel": display(before), "to": row["kernel"], "tflops": before["tflops"]})

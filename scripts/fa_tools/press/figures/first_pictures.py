@@ -5,9 +5,9 @@ import math
 from itertools import groupby
 
 from fa_tools.cards import BOOK, file_named
-from fa_tools.press.charts.speeds import factor
 from fa_tools.press.doc_tables import matching, read
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Halves, figure
+from fa_tools.press.ladder import TOKENS, factor, speeds, step_factors
 from fa_tools.product.limits import machine_named
 from fa_tools.tools import ROOT, read_json, results_files
 
@@ -29,12 +29,6 @@ STEPS = (
 NEEDS = (("any GPU", 0), ("Tensor Cores: A100 and later", 3), ("Hopper: H100 and H200", 10))  # from which step on
 
 
-def speeds():
-    """{kernel: TFLOP/s at 4096 tokens}"""
-    records = matching(read("bf16_d128"), {"seq_len": "4096", "kernel": "[01]*"})
-    return {record["kernel"]: record["tflops"] for record in records}
-
-
 def shares():
     """{kernel or library: FLOPs per cycle and SM, as a share of the data sheet's}, from the profiler's cycles: no clock is in
     it."""
@@ -47,7 +41,7 @@ def shares():
 
 
 def gains_elsewhere():
-    """{kernel: (where, factor)}: steps whose gain is not that of ordinary scores at 2048 tokens."""
+    """{kernel: (where, factor)}: steps whose gain is not that of ordinary scores at 4096 tokens."""
     def ratio(name, **wish):
         two = matching(read(name), wish)
         found = {record["kernel"][:2]: record["tflops"] for record in two}
@@ -55,9 +49,6 @@ def gains_elsewhere():
     short = ratio("bf16_d128", seq_len="512", kernel="1[45]_*")
     spread = ratio("inputs/scores", seq_len="4096", kernel="1[56]_*", score_std="20.0", score_growth="flat")
     return {"15_persistent": ("512 tokens:", short("15", "14")), "16_max_free": ("20 nats:", spread("16", "15"))}
-
-
-SPREAD = 0.025  # a smaller difference between two steps is none
 
 
 def kernels():
@@ -79,14 +70,15 @@ def rounded(tflops):
     return f"{tflops:.{1 if tflops < 10 else 0}f}"
 
 
-def gained(share, before):
+def gained(kernel):
     """The factor of a step over the one before, and its colour."""
-    return "=" if abs(share / before - 1) < SPREAD else factor(share / before), INK.text if share / before > 1 - SPREAD else INK.orange
+    gain = step_factors()[kernel]
+    return factor(gain), INK.text if gain >= 1 else INK.orange
 
 
 @figure("map", 448, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
         "The ladder: sixteen steps towards the full speed of the Tensor Cores",
-        f"Height (log), % and ×: FLOPs per cycle and SM, of 4,096 on the data sheet ({BOOK.upper()}, bf16, 2048 tokens). Foot: TFLOP/s at 4096 tokens.",
+        f"Height (log), %: FLOPs per cycle and SM, of 4,096 on the data sheet ({BOOK.upper()}, bf16, 2048 tokens). ×, foot: TFLOP/s, {TOKENS} tokens.",
         halves=Halves(440, ("held up", "by:"), "Below a step: what held up the one before, and the GPUs that it needs."))
 def ladder_map(p):
     left, base, decade, names, limits, below = 16, 280, 58, 318, 354, 416
@@ -119,7 +111,7 @@ def ladder_map(p):
                 p.path([(middle, y - 28), (middle - 9, y - 42), (middle + 9, y - 42)], True, INK.text, None)
             p.rect(x + 2, y, wide - 4, base - y, *(look or GREY))
             if before:
-                times, color = gained(found[kernel], before)
+                times, color = gained(kernel)
                 p.rect(x + 4, y - 18, wide - 8, 14, INK.background)  # the dashed line ends at a number
                 p.text(middle, y - 7, times, 12, color, weight="bold")
             p.text(middle, y + (14 if before else -7), percent(found[kernel]), 11, INK.text)
@@ -151,8 +143,8 @@ def ladder_map(p):
 def ladder_map_for_phones(p):
     """The same as a list, with linear bars to the right."""
     p.heading("The ladder: sixteen steps", x=14, y=28)
-    p.lines(14, 48, 16, ("Bar, % and ×: FLOPs per cycle and SM, of 4,096 on the", f"data sheet ({BOOK.upper()}, bf16, 2048 tokens). Right, below ×:",
-                         "TFLOP/s at 4096 tokens. Grey: what held up the step before,",
+    p.lines(14, 48, 16, ("Bar, %: FLOPs per cycle and SM, of 4,096 on the", f"data sheet ({BOOK.upper()}, bf16, 2048 tokens). Right, × and",
+                         f"below it: TFLOP/s, {TOKENS} tokens. Grey: what held up the step before,",
                          "orange: data to move, blue: a busy unit, green: waiting."))
     found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
     left, full, high, y = 152, 200, 40, 108
@@ -181,7 +173,7 @@ def ladder_map_for_phones(p):
             where, there = elsewhere[kernel]
             p.text(left + 6, y + 32, f"{where.replace('|', ' ')} {factor(there)}", 10.5, INK.muted, "start")
         if before:
-            p.text(388, y + 17, *gained(found[kernel], before)[:1], 12.5, gained(found[kernel], before)[1], "end", weight="bold")
+            p.text(388, y + 17, gained(kernel)[0], 12.5, gained(kernel)[1], "end", weight="bold")
         p.text(388, y + 31, rounded(tflops[kernel]), 11, INK.muted, "end")
         before, y = found[kernel], y + high
 
