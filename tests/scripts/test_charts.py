@@ -20,8 +20,7 @@ from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import narrow, pictures, timeline
-from fa_tools.press.figures.drawing import DARK, HALVES, INK, LIGHT, NARROW, constant, real_constant
-from fa_tools.press.figures.first_pictures import shares
+from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW, constant, real_constant
 from fa_tools.press.ladder import speeds, step_factors
 from fa_tools.product import compare
 from fa_tools.tools import Refused
@@ -356,18 +355,6 @@ class Figures(unittest.TestCase):
                 over = min(right, end) - max(left, x), min(bottom, low) - max(top, y)
                 self.assertFalse(over[0] > 4 and over[1] > 2, f"{name}: '{one}' is over '{other}'")
 
-    def test_halves_of_the_map_have_all_steps(self):
-        def words(shapes):
-            return set(" ".join(shape.what for shape in shapes if shape.kind == "text").split())
-
-        whole, form = pictures.DRAWN["map"](), narrow.half("map")
-        self.assertLessEqual(words(shape for shape in whole.shapes if shape.what not in HALVES["map"].labels), words(form.shapes))
-        self.assertLess(max(narrow.extent(shape)[2] for shape in form.shapes), form.width)
-        sides = {side: {group for shape in form.shapes if side in shape.groups for group in shape.groups if group.startswith("id=")}
-                 for side in ('class="first"', 'class="second"')}
-        self.assertEqual(*map(len, sides.values()))
-        self.assertEqual(set.union(*sides.values()), {f'id="at-{step:02}"' for step in range(1, 17)})
-
     def test_a_phone_shows_all_of_a_timeline(self):
         """In windows onto it: none shows what is outside, and every place is in one, but what is beside the titles."""
         for name, svg in timeline.phones().items():
@@ -508,10 +495,12 @@ class Ladder(unittest.TestCase):
     def factors(self):
         """(where it stands, step, factor as it is written) of each."""
         steps = [kernel[:2] for kernel in step_factors()]
-        for name, axis in (("map", 0), ("map_phone", 1)):
-            bold = [shape for shape in pictures.DRAWN[name]().shapes if shape.kind == "text" and dict(shape.look)["font-weight"]]
-            shown = sorted((float(shape.at[axis]), shape.what) for shape in bold if shape.what.startswith("\u00d7"))
-            yield from ((f"{name}.svg", step, text[2:]) for step, (_, text) in zip(steps, shown, strict=True))
+        bold = [shape for shape in pictures.DRAWN["map"]().shapes if shape.kind == "text" and dict(shape.look)["font-weight"]]
+        shown = sorted((float(shape.at[1]), shape.what) for shape in bold if shape.what.startswith("\u00d7"))
+        yield from (("map.svg", step, text[2:]) for step, (_, text) in zip(steps, shown, strict=True))
+        for shape in pictures.DRAWN["step"]().shapes:
+            if shape.kind == "text" and "\u00d7" in shape.what:
+                yield "step.svg", shape.groups[0][7:9], shape.what.partition("\u00d7 ")[2]
         texts = ElementTree.parse(ROOT / "docs" / "charts" / "h200-speedup.svg").iter("{http://www.w3.org/2000/svg}text")
         shown = [each.text[2:] for each in texts if re.fullmatch(r"\u00d7 [\d.]+", each.text or "")]
         yield from (("h200-speedup.svg", *each) for each in zip(steps, shown, strict=True))
@@ -541,11 +530,19 @@ class Ladder(unittest.TestCase):
     def test_steps_of_other_speeds(self):
         self.assertEqual(step_factors({"a": 2, "b": 3, "c": 6}), {"b": 1.5, "c": 2})
 
-    def test_shares_are_those_of_the_profile(self):
-        found = shares()
-        texts = [shape.what for shape in pictures.DRAWN["map"]().shapes if shape.kind == "text"]
-        self.assertAlmostEqual(found["03_register_tiling"], 0.0349, 4)  # 34.4 GFLOP in 1,820,849 cycles of 132 SMs
-        self.assertIn(f"FlashAttention-2 {100 * found['peer/fa2']:.0f} %", texts)
+    def test_a_strip_for_each_step(self):
+        texts = [(shape.groups, shape.what) for shape in pictures.DRAWN["step"]().shapes if shape.kind == "text"]
+        self.assertEqual([groups for groups, _ in texts], [('class="all"',), *((f'id="at-{kernel[:2]}"',) for kernel in speeds())])
+        self.assertEqual(pictures.DRAWN["step"]().height, 40)
+        for path in sorted((ROOT / "docs").glob("[01][0-9]_*.md")):
+            found = re.findall(r"^!\[.+\]\(pictures/step\.svg#at-(\d\d)\)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            self.assertEqual(found, [path.name[:2]] if path.name[:2] in {kernel[:2] for kernel in speeds()} else [], path.name)
+
+    def test_bars_are_as_long_as_their_kernels_are_fast(self):
+        bars = [float(shape.at[2]) if shape.kind == "rect" else shape.box[2] - shape.box[0] - 1.2 for shape in pictures.DRAWN["map"]().shapes
+                if shape.kind != "text" and dict(shape.look)["stroke"] and round(shape.box[3] - shape.box[1], 2) == 16.2]
+        for length, tflops in zip(bars, speeds().values(), strict=True):
+            self.assertAlmostEqual(length, max(352 * tflops / 989, 2), 1)
 
 
 if __name__ == "__main__":

@@ -111,9 +111,8 @@ class Page:
         return f"<picture>{source}{image}</picture>" if phone else image
 
     def phone_form(self, link):
-        """NAME_phone.svg beside NAME.svg, if there is one. Of a place in the picture, which heads a page and has to be small:
-        NAME_place_phone.svg."""
-        other = re.sub(r"\.svg(#.+)?$", lambda match: f"_place_phone.svg{match[1]}" if match[1] else "_phone.svg", link)
+        """NAME_phone.svg beside NAME.svg, if there is one."""
+        other = re.sub(r"\.svg$", "_phone.svg", link)
         return other if other != link and self.svg(other) else None
 
     def svg(self, link):

@@ -378,18 +378,14 @@ def keep(folder, drawn, command, check):
 
 
 DRAWN = {}  # NAME of docs/pictures/NAME.svg: what returns its Picture, as wide as it is told
-HALVES = {}  # NAME of a picture with places: Halves
 NARROW = {}  # NAME: how wide its narrow form is drawn, and the bands that narrow.py divides
 
 # top: where the band begins; parts: stretches of x that go below each other; beside: where its labels end, which each part has;
 # title: whether bold lines at its left edge go above the parts.
 Band = namedtuple("Band", "top parts beside title", defaults=(((0, math.inf),), None, True))
 
-# middle: where the second half begins; labels: texts of the first half only; line: what says the same below either half.
-Halves = namedtuple("Halves", "middle labels line")
 
-
-def figure(name, height, title, *heading, width=880, parts=None, below=None, bands=(), narrow=None, halves=None):
+def figure(name, height, title, *heading, width=880, parts=None, below=None, bands=(), narrow=None):
     """Makes a function that draws into a Picture one of DRAWN. What follows width is for narrow screens (narrow.py)."""
     def register(draw):
         def drawn(width=width):
@@ -404,8 +400,6 @@ def figure(name, height, title, *heading, width=880, parts=None, below=None, ban
             NARROW[name] = width, [Band(0, parts, title=False), *([Band(below, title=False)] if below else [])]
         elif bands or narrow:
             NARROW[name] = narrow or width, bands or [Band(0, title=False)]
-        if halves:
-            HALVES[name] = halves
         return draw
 
     return register

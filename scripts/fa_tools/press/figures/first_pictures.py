@@ -1,181 +1,109 @@
 """The map of the ladder, the pictures of chapter 00, which are what is computed and the GPU that computes it, and the formats of
 numbers, of chapter 04."""
 
-import math
-from itertools import groupby
-
-from fa_tools.cards import BOOK, file_named
+from fa_tools.cards import BOOK
 from fa_tools.press.doc_tables import matching, read
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Halves, figure
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
 from fa_tools.press.ladder import TOKENS, factor, speeds, step_factors
 from fa_tools.product.limits import machine_named
-from fa_tools.tools import ROOT, read_json, results_files
 
 GPU, MACHINE = machine_named(BOOK)
 
-# The idea of each step, 01 first, and what held up the kernel before it: something had to be moved (orange), a unit had
-# no cycle left (blue), or one piece of work waited for another (green). A kernel that is not measured yet is not on the map.
+# The idea of each step, 01 first, and what held up its kernel: something had to be moved (orange), a unit had no cycle left
+# (blue), or one piece of work waited for another (green). A kernel that is not measured yet is not on the map.
 MOVED, BUSY, WAITED = ORANGE, BLUE, GREEN
 LOOKS = (MOVED, "data to move"), (BUSY, "a busy unit"), (WAITED, "waiting")
-SHARED = "shared|memory", MOVED
 STEPS = (
-    ("naive", None, None), ("online|softmax", "L1|cache", MOVED), ("register|tiles", "shared|memory", MOVED),
-    ("Tensor|Cores", "CUDA|cores", BUSY), ("split|keys", *SHARED), ("split|queries", *SHARED), ("async|copies", "waits for|tiles", WAITED),
-    ("XOR|swizzle", *SHARED), ("reading|ahead", *SHARED), ("leaner|loop", "issue|slots", BUSY),
-    ("wgmma", "MMA|rate", BUSY), ("TMA", "warps that wait|for warps", WAITED),
-    ("producer|warps", "warps that wait|for warps", WAITED), ("softmax|overlap", "expo-|nentials", WAITED),
-    ("persistent", "ends of|tiles", WAITED), ("no row|maximum", "row|max", WAITED),
+    ("naive", "L1 cache", MOVED), ("online softmax", "shared memory", MOVED), ("register tiles", "CUDA cores", BUSY),
+    ("Tensor Cores", "shared memory", MOVED), ("split keys", "shared memory", MOVED), ("split queries", "waits for tiles", WAITED),
+    ("async copies", "shared memory", MOVED), ("XOR swizzle", "shared memory", MOVED), ("reading ahead", "issue slots", BUSY),
+    ("leaner loop", "MMA rate", BUSY), ("wgmma", "warps that wait for warps", WAITED), ("TMA", "warps that wait for warps", WAITED),
+    ("producer warps", "exponentials", WAITED), ("softmax overlap", "ends of tiles", WAITED), ("persistent", "row maximum", WAITED),
+    ("no row maximum", None, GREY),
 )
 NEEDS = (("any GPU", 0), ("Tensor Cores: A100 and later", 3), ("Hopper: H100 and H200", 10))  # from which step on
 
 
-def shares():
-    """{kernel or library: FLOPs per cycle and SM, as a share of the data sheet's}, from the profiler's cycles: no clock is in
-    it."""
-    sm, cycles = MACHINE["sm"], {}
-    for profile in map(read_json, (ROOT / file_named("profile"), *results_files(f"{BOOK}/peers_profile.jsonl"))):
-        flops = 4 * profile["batch"] * profile["heads"] * profile["seq_len"] ** 2 * profile["head_dim"]
-        for launch in profile["launches"]:
-            cycles[launch["kernel"]] = cycles.get(launch["kernel"], 0) + launch["metrics"]["cycles"]
-    return {kernel: flops / (each * sm["count"] * sm["wgmma_flops"]) for kernel, each in cycles.items()}
+def kernels():
+    """Those on the map: which have a speed and a profile."""
+    profiled = {launch["kernel"] for launch in read("profile")["records"]}
+    return [kernel for kernel in speeds() if kernel in profiled]
 
 
 def gains_elsewhere():
-    """{kernel: (where, factor)}: steps whose gain is not that of ordinary scores at 4096 tokens."""
+    """{kernel: its gain in words}: steps that are not for ordinary scores at 4096 tokens."""
     def ratio(name, **wish):
-        two = matching(read(name), wish)
-        found = {record["kernel"][:2]: record["tflops"] for record in two}
-        return lambda kernel, before: found[kernel] / found[before]
+        found = {record["kernel"][:2]: record["tflops"] for record in matching(read(name), wish)}
+        return lambda kernel, before: factor(found[kernel] / found[before])
     short = ratio("bf16_d128", seq_len="512", kernel="1[45]_*")
     spread = ratio("inputs/scores", seq_len="4096", kernel="1[56]_*", score_std="20.0", score_growth="flat")
-    return {"15_persistent": ("512 tokens:", short("15", "14")), "16_max_free": ("20 nats:", spread("16", "15"))}
-
-
-def kernels():
-    """Those on the map: of which there are both figures."""
-    return sorted(speeds().keys() & shares().keys())
-
-
-def needs():
-    """(what, from which step on, of how many steps)"""
-    ends = [*(first for _, first in NEEDS[1:]), len(kernels())]
-    return [(what, first, end - first) for (what, first), end in zip(NEEDS, ends)]
-
-
-def percent(share):
-    return f"{100 * share:.{1 if share < 0.1 else 0}f} %"
+    return {"15_persistent": f"512 tokens: {short('15', '14')}", "16_max_free": f"20 nats: {spread('16', '15')}"}
 
 
 def rounded(tflops):
-    return f"{tflops:.{1 if tflops < 10 else 0}f}"
+    return f"{tflops:.{0 if tflops >= 100 else 1 if tflops >= 10 else 2}f}"
 
 
-def gained(kernel):
-    """The factor of a step over the one before, and its colour."""
-    gain = step_factors()[kernel]
-    return factor(gain), INK.text if gain >= 1 else INK.orange
-
-
-@figure("map", 448, "A map of the ladder: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
-        "The ladder: sixteen steps towards the full speed of the Tensor Cores",
-        f"Height (log), %: FLOPs per cycle and SM, of 4,096 on the data sheet ({BOOK.upper()}, bf16, 2048 tokens). ×, foot: TFLOP/s, {TOKENS} tokens.",
-        halves=Halves(440, ("held up", "by:"), "Below a step: what held up the one before, and the GPUs that it needs."))
+@figure("map", None, "The ladder: for each of sixteen steps its idea, its speed, its factor over the step before, and what held its kernel up",
+        "The ladder: sixteen steps",
+        f"Bars: TFLOP/s of an {BOOK.upper()} (bf16, {TOKENS} tokens, head_dim 128); ×: over the kernel before.", narrow=376)
 def ladder_map(p):
-    left, base, decade, names, limits, below = 16, 280, 58, 318, 354, 416
-    found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
-    steps = list(zip(kernels(), STEPS))
-    right = left + 848
-    wide = (right - left) / len(steps)
-    p.rules = ".here{display:none}:target>.here{display:inline}svg:has(:target) g[id]:not(:target){opacity:.45}"
-
-    def top(share):
-        return base - decade * math.log10(share * 2000)
-
-    def words(x, y, text):
-        lines = text.split("|")
-        p.lines(x, y - 7 * (len(lines) - 1), 14, lines, 11, INK.text, "middle")
-
-    p.line(left, top(1), right, top(1), INK.line, 1, "4 4")
-    p.text(left + 4, top(1) - 5, "100 %: as many as the data sheet says", 11, INK.muted, "start")
-    p.line(left, base, right, base, INK.line)
-    for libraries in ({"fa3": "FlashAttention-3", "cudnn": "cuDNN"}, {"fa2": "FlashAttention-2"}):
-        height = top(max(found[f"peer/{peer}"] for peer in libraries))
-        shown = ", ".join(f"{name} {percent(found[f'peer/{peer}'])}" for peer, name in libraries.items())
-        p.line(left + 12 + 5.4 * len(shown), height, right, height, INK.muted, 1, "2 3")
-        p.text(left + 4, height + 4, shown, 11, INK.muted, "start")
-    for i, (kernel, (idea, _, look)) in enumerate(steps):
-        x, y, middle = left + i * wide, top(found[kernel]), left + (i + 0.5) * wide
-        with p.group(f'id="at-{kernel[:2]}"'):
-            with p.group('class="here"'):
-                p.rect(x - 1, y - 24, wide + 2, limits - y + 20, INK.background, INK.text, 6, 2.6)
-                p.path([(middle, y - 28), (middle - 9, y - 42), (middle + 9, y - 42)], True, INK.text, None)
-            p.rect(x + 2, y, wide - 4, base - y, *(look or GREY))
-            if before:
-                times, color = gained(kernel)
-                p.rect(x + 4, y - 18, wide - 8, 14, INK.background)  # the dashed line ends at a number
-                p.text(middle, y - 7, times, 12, color, weight="bold")
-            p.text(middle, y + (14 if before else -7), percent(found[kernel]), 11, INK.text)
-            if kernel in elsewhere:
-                where, there = elsewhere[kernel]
-                p.lines(middle, y + 34, 13, (*where.replace(" ", "|", 1).split("|"), factor(there)), 10.5, INK.muted, "middle")
-            p.text(middle, base - 4, rounded(tflops[kernel]), 10.5, INK.muted)
-            p.text(middle, base + 19, kernel[:2], 15, weight="bold")
-            p.lines(middle, names, 14, idea.split("|"), 11, INK.text, "middle")
-        before = found[kernel]
-    p.lines(left, limits + 15, 14, ("held up", "by:"), 11)
-    x = left + wide
-    for (limit, look), alike in groupby([step for _, step in steps[1:]], lambda step: step[1:]):
-        width = wide * len(list(alike))
-        p.rect(x + 1, limits, width - 2, 38, *look, 4)
-        words(x + width / 2, limits + 23, limit)
-        x += width
-    for what, first, count in needs():
-        p.rect(left + wide * first + 1, below, wide * count - 2, 22, *GREY, 4)
-        words(left + wide * (first + count / 2), below + 15, what)
-    for i, (look, meaning) in enumerate(LOOKS):
-        x = left + wide + 112 * i
-        p.rect(x + 1, limits + 43, 18, 9, *look, 2)
-        p.text(x + 25, limits + 51, meaning, 11, INK.muted, "start")
-
-
-@figure("map_phone", None, "A map of the ladder for narrow screens: for each of sixteen steps its idea, what held up the kernel before, and the factor gained",
-        width=400)
-def ladder_map_for_phones(p):
-    """The same as a list, with linear bars to the right."""
-    p.heading("The ladder: sixteen steps", x=14, y=28)
-    p.lines(14, 48, 16, ("Bar, %: FLOPs per cycle and SM, of 4,096 on the", f"data sheet ({BOOK.upper()}, bf16, 2048 tokens). Right, × and",
-                         f"below it: TFLOP/s, {TOKENS} tokens. Grey: what held up the step before,",
-                         "orange: data to move, blue: a busy unit, green: waiting."))
-    found, tflops, elsewhere, before = shares(), speeds(), gains_elsewhere(), None
-    left, full, high, y = 152, 200, 40, 108
-    steps, from_here = list(zip(kernels(), STEPS)), {first: what for what, first in NEEDS}
-
-    def wide(share):
-        return max(full * share, 2)
-
-    at, end = left + wide(found["peer/fa3"]), y + high * len(steps) + 26 * len(NEEDS)
-    p.line(at, y, at, end + 4, INK.text, 1, "3 3")
-    p.text(at + 4, end + 18, f"FlashAttention-3: {percent(found['peer/fa3'])}", 11.5, INK.text, "end")
-    p.height = end + 30
-    for i, (kernel, (idea, limit, look)) in enumerate(steps):
+    """A row per kernel, in a wide picture of one line, in a narrow one of two with the bar between them."""
+    wide = p.width > 600
+    found, factors, elsewhere, peak = speeds(), step_factors(), gains_elsewhere(), MACHINE["tflops"]["tensor"]
+    (fa3,) = (record["tflops"] for record in matching(read("bf16_d128"), {"seq_len": str(TOKENS), "kernel": "peer/fa3"}))
+    edge, high = (24, 19) if wide else (2, 50)
+    right = p.width - edge
+    # Where a row has its bar, the feet of its first line and of its second, and its columns.
+    left, full, bar, thick, first, second = (168, 352, 2, 15, 14, 14) if wide else (edge, right - edge, 21, 9, 14, 43)
+    speed, times, reason = (552, 620, 636) if wide else (right - 64, right, edge)
+    y, from_here = 60, {first_step: what for what, first_step in NEEDS}
+    for i, (kernel, (idea, limit, look)) in enumerate(zip(kernels(), STEPS)):
         if i in from_here:
-            p.rect(8, y + 2, 384, 20, *GREY, 4)
-            p.text(200, y + 16, from_here[i], 11.5)
-            y += 26
-        p.text(14, y + 17, kernel[:2], 14, anchor="start", weight="bold")
-        p.text(38, y + 16, idea.replace("|", " "), 12, anchor="start")
-        limit = (limit or "").replace("-|", "").split("|")
-        p.text(38, y + 31, " ".join(limit if len(limit[0]) < 12 else limit[:1]), 11, INK.muted, "start")
-        p.rect(left, y + 4, wide(found[kernel]), high - 8, *(look or GREY))
-        p.text(left + 6 if wide(found[kernel]) > 40 else left + wide(found[kernel]) + 5, y + (18 if kernel in elsewhere else 24),
-               percent(found[kernel]), 11.5, anchor="start")
+            p.block(edge, y + 2, right - edge, 16, from_here[i], GREY, 11)
+            y += 20
+        end = left + max(full * found[kernel] / peak, 2)
+        p.text(edge, y + first, kernel[:2], 13, anchor="start", weight="bold")
+        p.text(edge + 24, y + first, idea, 12.5, anchor="start")
+        p.rect(left, y + bar, full, thick, INK.cell)
+        p.rect(left, y + bar, end - left, thick, *look)
+        p.line(left + full * fa3 / peak, y + bar - 2, left + full * fa3 / peak, y + bar + thick + 2, INK.text, 1.2)
+        p.text(speed, y + first, rounded(found[kernel]), 12, INK.text, "end")
+        if kernel in factors:
+            p.text(times, y + first, factor(factors[kernel]), 12.5, INK.text if factors[kernel] >= 1 else INK.orange, "end", "bold")
         if kernel in elsewhere:
-            where, there = elsewhere[kernel]
-            p.text(left + 6, y + 32, f"{where.replace('|', ' ')} {factor(there)}", 10.5, INK.muted, "start")
-        if before:
-            p.text(388, y + 17, gained(kernel)[0], 12.5, gained(kernel)[1], "end", weight="bold")
-        p.text(388, y + 31, rounded(tflops[kernel]), 11, INK.muted, "end")
-        before, y = found[kernel], y + high
+            at, anchor = (left + 8, "start") if wide else (right, "end")
+            p.text(at, y + second, elsewhere[kernel], 11, INK.text, anchor)
+        if limit:
+            p.text(reason, y + second, f"held up by {limit}", 11, INK.muted, "start")
+        y += high
+    for i, (look, meaning) in enumerate(LOOKS):
+        p.key(right - 300 + 108 * i if wide else edge + 124 * i, 19 if wide else y + 12, meaning, look, 11.5, 12, 16, 10)
+    p.note(y + 24, f"Stroke in the bar: FlashAttention-3, {rounded(fa3)} TFLOP/s. End of the bar: {peak}, the data sheet.")
+    p.height = y + 34
+
+
+@figure("step", 40, "A step of the ladder: its speed, its factor over the step before, and its bar among those of all steps", width=400)
+def step_of_the_ladder(p):
+    """What heads a chapter: step.svg#at-05 shows the words and the bar of step 05."""
+    found, factors, left, wide, foot, high = speeds(), step_factors(), 246, 9, 36, 31
+    steps = kernels()
+    p.rules = "g[id]{display:none}g[id]:target{display:inline}svg:has(:target) .all{display:none}"
+
+    def bar(i, *look):
+        tall = max(high * found[steps[i]] / max(found.values()), 1)
+        p.rect(left + wide * i, foot - tall, wide - 2, tall, *look)
+
+    for i in range(len(steps)):
+        bar(i, INK.line)
+    with p.group('class="all"'):
+        p.text(2, 26, f"{len(steps)} steps to {rounded(max(found.values()))} TFLOP/s", 14, anchor="start")
+    for i, kernel in enumerate(steps):
+        with p.group(f'id="at-{kernel[:2]}"'):
+            said = f"{kernel[:2]} of {len(steps)}", f"{rounded(found[kernel])} TFLOP/s", *([factor(factors[kernel])] if kernel in factors else [])
+            p.text(2, 26, " \u00b7 ".join(said), 14, anchor="start")
+            p.rect(left + wide * i - 2, 3, wide + 2, foot - 3, INK.blue_soft)
+            bar(i, INK.blue)
 
 
 @figure("00_attention", 452, "Attention: the matrices of one head, and the part of them that one CTA works on",

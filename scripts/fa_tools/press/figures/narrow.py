@@ -8,16 +8,13 @@ bands=(Band(60, parts), Band(200)) divides a picture from top to bottom first, a
 labels at its left, as lanes of a schedule have them, is folded instead: with beside=132 each part repeats what is left of 132, and
 what crosses from part to part is cut. narrow=430 draws the figure anew, this wide, before it is divided.
 
-halves=Halves(440, "What is where.") is for a picture whose places a link can name, such as map.svg#at-12, and that has to be small:
-its narrow form shows the half that holds the place, and this line instead of the labels at the left.
-
 Both forms say the same. The site shows the narrow ones on phones, from here: no file of them is kept."""
 
 import math
 import re
 import textwrap
 
-from fa_tools.press.figures.drawing import DRAWN, HALVES, NARROW, Band, Picture, hundredths, number
+from fa_tools.press.figures.drawing import DRAWN, NARROW, Picture, hundredths, number
 
 EDGE, GAP = 14, 16
 
@@ -238,25 +235,6 @@ def narrow(picture, bands):
     return result
 
 
-def half(name):
-    """The narrow form of a picture with places: both halves in one place, of which one is shown."""
-    whole, (middle, labels, line) = DRAWN[name](), HALVES[name]
-    heads = [whole.shapes[i] for i in whole.heads]
-    rest = [shape for i, shape in enumerate(whole.shapes) if i not in whole.heads and shape.what not in labels]
-    sides = folded(rest, 0, middle), [moved(shape, -middle, 0) for shape in folded(rest, middle, whole.width)]
-    edges = [extents(side) for side in sides]
-    result = Picture(round(max(right - left for left, _, right, _ in edges)), 0, whole.title, whole.dark.items())
-    for (left, _, _, _), side, which in zip(edges, sides, ("first", "second")):
-        with result.group(f'class="{which}"'):
-            result.shapes += [moved(shape, -left, 0) for shape in side]
-    result.shapes[:0] = heads
-    result.heads = range(len(heads))
-    result.note(max(bottom for *_, bottom in edges), line)
-    result = narrow(result, [Band(0, title=False)])
-    result.rules = whole.rules + "svg:has(.second :target) .first,svg:not(:has(.second :target)) .second{display:none}"
-    return result
-
-
 def form(name):
     width, bands = NARROW[name]
     return narrow(DRAWN[name](width), bands)
@@ -264,4 +242,4 @@ def form(name):
 
 def forms():
     """{NAME of docs/pictures/NAME.svg: the SVG of its narrow form}."""
-    return {**{name: form(name).svg() for name in NARROW}, **{f"{name}_place": half(name).svg() for name in HALVES}}
+    return {name: form(name).svg() for name in NARROW}
