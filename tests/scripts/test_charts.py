@@ -14,13 +14,14 @@ from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_
                      needs_venv, not_passed, overlaps, peer_results, results)
 
 from fa_tools.laboratory.profile import METRICS
-from fa_tools.press import chart
+from fa_tools.press import chart, ladder
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW, constant, real_constant
+from fa_tools.press.figures.first_pictures import LOOKS
 from fa_tools.press.ladder import speeds, step_factors
 from fa_tools.product import compare
 from fa_tools.tools import Refused
@@ -542,7 +543,46 @@ class Ladder(unittest.TestCase):
         bars = [float(shape.at[2]) if shape.kind == "rect" else shape.box[2] - shape.box[0] - 1.2 for shape in pictures.DRAWN["map"]().shapes
                 if shape.kind != "text" and dict(shape.look)["stroke"] and round(shape.box[3] - shape.box[1], 2) == 16.2]
         for length, tflops in zip(bars, speeds().values(), strict=True):
-            self.assertAlmostEqual(length, max(352 * tflops / 989, 2), 1)
+            self.assertAlmostEqual(length, max(320 * tflops / 989, 2), 1)
+
+    def test_what_held_a_kernel_up_is_in_its_profile(self):
+        """The first rule that holds for the longest launch, or waiting; in the row, on the page and in the colour of the bar."""
+        launches = {}
+        for launch in json.loads((ROOT / "bench" / "results" / "h200" / "profile.json").read_text())["launches"]:
+            found = launches.setdefault(launch["kernel"], launch["metrics"])
+            launches[launch["kernel"]] = max(found, launch["metrics"], key=lambda metrics: metrics["cycles"])
+        page = (ROOT / "docs" / "appendix" / "profiling.md").read_text(encoding="utf-8")
+        texts = [(float(shape.at[1]), shape.what) for shape in pictures.DRAWN["map"]().shapes if shape.kind == "text"]
+        kernels = ladder.kernels()
+        shown = [what for _, what in sorted(text for text in texts if text[1].startswith("held up by"))]
+        for kernel, text in zip(kernels, shown, strict=True):
+            metrics = launches[kernel]
+
+            def percent(counter, metrics=metrics):
+                if counter.startswith("stall_"):  # 16 warps are the most that a scheduler has
+                    return metrics[counter] * metrics["issue_active_percent"] / (16 * metrics["warps_active_percent"]) * 100
+                return metrics[counter]
+
+            words, _, value = text.removeprefix("held up by ").partition(": ")
+            rules = [rule for rule in ladder.RULES if rule.words == words] if value else []
+            before = ladder.RULES[: ladder.RULES.index(rules[0])] if rules else ladder.RULES
+            self.assertEqual([rule for rule in before if percent(rule.counter) >= rule.least], [], kernel)
+            if rules:
+                self.assertGreaterEqual(percent(rules[0].counter), rules[0].least, kernel)
+                self.assertEqual(value, f"{percent(rules[0].counter):.0f} %", kernel)
+                self.assertRegex(page, rf"\| {words} \|.* {kernel[:2]} \({value}\)")
+            else:
+                self.assertEqual(text, "held up by waiting")
+                self.assertRegex(page, rf"\| none of these \|  \| waiting \|.* {kernel[:2]}\b")
+
+    def test_words_of_rules_are_their_own(self):
+        words = [rule.words for rule in (*ladder.RULES, ladder.NOTHING)]
+        self.assertEqual(len(set(words)), len(words))
+        self.assertLessEqual({rule.kind for rule in (*ladder.RULES, ladder.NOTHING)}, set(LOOKS))
+
+    def test_the_map_has_room_for_its_words(self):
+        picture = pictures.DRAWN["map"]()
+        self.assertLess(max(narrow.extent(shape)[2] for shape in picture.shapes if shape.kind == "text"), picture.width - 20)
 
 
 if __name__ == "__main__":

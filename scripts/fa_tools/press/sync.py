@@ -44,6 +44,8 @@ Between a pair of comments, alone on their lines:
   <!-- profile: profile kernel=02_* metrics=cycles,dram_bytes -->
   <!-- /profile -->                                             the profiler's figures, one launch a column
                                                                 (rows=launches: one launch a row)
+  <!-- held-up: profile -->
+  <!-- /held-up -->                                             by which counter the map says what held a kernel up
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
                                                                 (reasons=no: without)
@@ -77,6 +79,7 @@ import sys
 from pathlib import Path
 
 from fa_tools.cards import file_named
+from fa_tools.press import ladder
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import FENCE, slug, with_fences
 from fa_tools.records import DAGGER, NOTE, mark
@@ -330,7 +333,7 @@ def grid(spec, old):
     return result
 
 
-WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, **TABLES}
+WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, **TABLES}
 FROM_OLD = (grid, diff, line)  # these need what stands there
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 

@@ -2,32 +2,19 @@
 numbers, of chapter 04."""
 
 from fa_tools.cards import BOOK
+from fa_tools.press import ladder
 from fa_tools.press.doc_tables import matching, read
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
-from fa_tools.press.ladder import TOKENS, factor, speeds, step_factors
+from fa_tools.press.ladder import TOKENS, factor, held_up, kernels, speeds, step_factors
 from fa_tools.product.limits import machine_named
 
 GPU, MACHINE = machine_named(BOOK)
 
-# The idea of each step, 01 first, and what held up its kernel: something had to be moved (orange), a unit had no cycle left
-# (blue), or one piece of work waited for another (green). A kernel that is not measured yet is not on the map.
-MOVED, BUSY, WAITED = ORANGE, BLUE, GREEN
-LOOKS = (MOVED, "data to move"), (BUSY, "a busy unit"), (WAITED, "waiting")
-STEPS = (
-    ("naive", "L1 cache", MOVED), ("online softmax", "shared memory", MOVED), ("register tiles", "CUDA cores", BUSY),
-    ("Tensor Cores", "shared memory", MOVED), ("split keys", "shared memory", MOVED), ("split queries", "waits for tiles", WAITED),
-    ("async copies", "shared memory", MOVED), ("XOR swizzle", "shared memory", MOVED), ("reading ahead", "issue slots", BUSY),
-    ("leaner loop", "MMA rate", BUSY), ("wgmma", "warps that wait for warps", WAITED), ("TMA", "warps that wait for warps", WAITED),
-    ("producer warps", "exponentials", WAITED), ("softmax overlap", "ends of tiles", WAITED), ("persistent", "row maximum", WAITED),
-    ("no row maximum", None, GREY),
-)
+# The idea of each step, 01 first. A kernel that is not measured yet is not on the map.
+STEPS = ("naive", "online softmax", "register tiles", "Tensor Cores", "split keys", "split queries", "async copies", "XOR swizzle",
+         "reading ahead", "leaner loop", "wgmma", "TMA", "producer warps", "softmax overlap", "persistent", "no row maximum")
+LOOKS = {ladder.MOVED: ORANGE, ladder.BUSY: BLUE, ladder.WAITED: GREEN}  # of a bar: what held its kernel up
 NEEDS = (("any GPU", 0), ("Tensor Cores: A100 and later", 3), ("Hopper: H100 and H200", 10))  # from which step on
-
-
-def kernels():
-    """Those on the map: which have a speed and a profile."""
-    profiled = {launch["kernel"] for launch in read("profile")["records"]}
-    return [kernel for kernel in speeds() if kernel in profiled]
 
 
 def gains_elsewhere():
@@ -50,15 +37,15 @@ def rounded(tflops):
 def ladder_map(p):
     """A row per kernel, in a wide picture of one line, in a narrow one of two with the bar between them."""
     wide = p.width > 600
-    found, factors, elsewhere, peak = speeds(), step_factors(), gains_elsewhere(), MACHINE["tflops"]["tensor"]
+    found, factors, reasons, elsewhere, peak = speeds(), step_factors(), held_up(), gains_elsewhere(), MACHINE["tflops"]["tensor"]
     (fa3,) = (record["tflops"] for record in matching(read("bf16_d128"), {"seq_len": str(TOKENS), "kernel": "peer/fa3"}))
     edge, high = (24, 19) if wide else (2, 50)
     right = p.width - edge
     # Where a row has its bar, the feet of its first line and of its second, and its columns.
-    left, full, bar, thick, first, second = (168, 352, 2, 15, 14, 14) if wide else (edge, right - edge, 21, 9, 14, 43)
-    speed, times, reason = (552, 620, 636) if wide else (right - 64, right, edge)
+    left, full, bar, thick, first, second = (168, 320, 2, 15, 14, 14) if wide else (edge, right - edge, 21, 9, 14, 43)
+    speed, times, reason = (520, 588, 606) if wide else (right - 64, right, edge)
     y, from_here = 60, {first_step: what for what, first_step in NEEDS}
-    for i, (kernel, (idea, limit, look)) in enumerate(zip(kernels(), STEPS)):
+    for i, (kernel, idea) in enumerate(zip(kernels(), STEPS)):
         if i in from_here:
             p.block(edge, y + 2, right - edge, 16, from_here[i], GREY, 11)
             y += 20
@@ -66,7 +53,7 @@ def ladder_map(p):
         p.text(edge, y + first, kernel[:2], 13, anchor="start", weight="bold")
         p.text(edge + 24, y + first, idea, 12.5, anchor="start")
         p.rect(left, y + bar, full, thick, INK.cell)
-        p.rect(left, y + bar, end - left, thick, *look)
+        p.rect(left, y + bar, end - left, thick, *LOOKS[reasons[kernel][0].kind])
         p.line(left + full * fa3 / peak, y + bar - 2, left + full * fa3 / peak, y + bar + thick + 2, INK.text, 1.2)
         p.text(speed, y + first, rounded(found[kernel]), 12, INK.text, "end")
         if kernel in factors:
@@ -74,10 +61,9 @@ def ladder_map(p):
         if kernel in elsewhere:
             at, anchor = (left + 8, "start") if wide else (right, "end")
             p.text(at, y + second, elsewhere[kernel], 11, INK.text, anchor)
-        if limit:
-            p.text(reason, y + second, f"held up by {limit}", 11, INK.muted, "start")
+        p.text(reason, y + second, ladder.said(*reasons[kernel]), 11, INK.muted, "start")
         y += high
-    for i, (look, meaning) in enumerate(LOOKS):
+    for i, (meaning, look) in enumerate(LOOKS.items()):
         p.key(right - 300 + 108 * i if wide else edge + 124 * i, 19 if wide else y + 12, meaning, look, 11.5, 12, 16, 10)
     p.note(y + 24, f"Stroke in the bar: FlashAttention-3, {rounded(fa3)} TFLOP/s. End of the bar: {peak}, the data sheet.")
     p.height = y + 34
