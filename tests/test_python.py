@@ -293,7 +293,7 @@ class Anywhere(Sentences):
             text = project_metadata.description(readme, source)
             self.assertNotRegex(text, r"<!--|<picture|\]\((?!https://|#)")
             self.assertEqual("](https://h.org/a/b/blob/main/docs/README.md)" in text, bool(source))
-            self.assertEqual("](https://h.org/a/b/blob/main/docs/bugs.md)" in text, bool(source))
+            self.assertEqual("](https://h.org/a/b/raw/main/docs/pictures/map.svg)" in text, bool(source))
             self.assertEqual(text.count("\n## "), readme.count("\n## "))
 
     def test_two_libraries_and_each_tensor_goes_to_its_own(self):
