@@ -89,7 +89,7 @@ def on_page_markdown(markdown, page, config, files):
         page.meta["title"] = PAGES[name].title
         page.meta["description"] = PAGES[name].description
         if PAGES[name].path == api.API:
-            page.meta["search"] = {"boost": 1.5}  # else pages that say "attention" often come before fa.attention
+            page.meta["search"] = {"boost": 3}  # else pages that say "attention" often come before fa.attention
     else:
         page.meta["title"] = SOURCES[name]
         page.meta["description"] = f"The source {SOURCES[name]}"

@@ -461,7 +461,7 @@ class Pages(unittest.TestCase):
 
         async def look(visit):
             page, frames = visit.page, visit.page.locator("iframe.interactive")
-            self.assertEqual(await frames.count(), 0)
+            self.assertLessEqual(await frames.count(), 1)  # the first one may be nearly in sight
             for i, state in enumerate(chapters[visit.name]):
                 place = page.locator(f".explorer [data-interactive='{state}']")
                 await place.evaluate("element => element.scrollIntoView({behavior: 'instant'})")
@@ -500,7 +500,7 @@ class Pages(unittest.TestCase):
             said = []
             page.on("console", lambda message: message.type == "error" and said.append(message.text))
             page.on("pageerror", lambda error: said.append(str(error)))
-            await page.goto((self.site.folder / "index.html").as_uri())
+            await page.goto((self.site.folder / "results.html").as_uri())
             await page.locator("[data-chart]").first.scroll_into_view_if_needed()  # drawn when it is nearly in sight
             await page.locator("[data-chart] .chart svg").first.wait_for()
             await page.keyboard.press("/")

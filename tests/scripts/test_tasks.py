@@ -127,12 +127,18 @@ def fill(path, code):
 
 
 class Patterns(ScriptTest):
-    def test_the_second_one_links_what_tensor_cores_and_copies_need(self):
-        """In the build of scripts/run.sh, where a program links no more than its kernel needs."""
-        subprocess.run(["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(self.folder), "-DFA_CHECKED=ON", "-DFA_TESTS=OFF"],
+    def links(self, *options, suffix=""):
+        """Whether each of them is linked with what Tensor Cores and copies need, in a build with these options."""
+        subprocess.run(["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(self.folder), "-DFA_TESTS=OFF", *options],
                        check=True, capture_output=True, timeout=300)
-        links = [self.run_script("ninja", "-C", self.folder, "-t", "commands", name, code=0).stdout.splitlines()[-1] for name in PATTERNS]
-        self.assertEqual(["libfa_units.a" in link for link in links], [False, True])
+        return ["libfa_units.a" in self.run_script("ninja", "-C", self.folder, "-t", "commands", f"{name}{suffix}", code=0).stdout.splitlines()[-1]
+                for name in PATTERNS]
+
+    def test_in_the_build_of_run(self):
+        self.assertEqual(self.links("-DFA_CHECKED=ON"), [False, True])  # a program links no more than its kernel needs
+
+    def test_in_the_build_of_the_tests(self):
+        self.assertEqual(self.links(suffix="_checked"), [True, True])
 
 
 class AttemptsWithoutEnd(ScriptTest):
