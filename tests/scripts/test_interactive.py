@@ -41,6 +41,7 @@ const status = () => document.querySelector("[data-status]").textContent;
 const key = (name) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true,
                                                                                          cancelable: true}));
 const over = (element) => element.dispatchEvent(new PointerEvent("pointerover", {bubbles: true, pointerType: "mouse"}));
+found.begins = status();
 try {
   const keyboards = [...document.querySelectorAll("[data-keyboard]")].filter((element) => element.offsetParent);
   found.keyboards = keyboards.map((element) => {
@@ -299,6 +300,7 @@ class Browser(ScriptTest):
           found.framed = [...cells(0)].filter((cell) => /framed/.test(cell.className)).map((cell) => cell.dataset.index);
         """)
         self.assertEqual(found["errors"], [])
+        self.assertRegex(found["begins"], r"^Lane 5 holds: a\[0\]: row 1, k 2 and 3; .* Point at an element or another lane")
         self.assertIn("a[2]: row 1, k 10 and 11", found["lane"])
         self.assertEqual(found["lit"], ["a0", "a0", "a2", "a2", "a1", "a1", "a3", "a3"])
         self.assertEqual(found["element"], "Row 1, k 10: lane 5, a[2], low half. The register holds row 1, k 10 and 11.")
@@ -404,6 +406,7 @@ class Browser(ScriptTest):
           found.copies = [counts(), document.querySelectorAll("select")[0].selectedOptions[0].textContent];
         """)
         self.assertEqual(found["errors"], [])
+        self.assertRegex(found["begins"], r"^Lane 5: row 5, columns 0 to 7, .*, wavefront 5\. Point at another, .* 32 wavefronts of 8 places each\.")
         self.assertEqual(found["first"], "32 wavefronts, 4 without conflicts: 8.00 per ideal one")
         self.assertEqual(found["lane"], "Lane 17: row 1, columns 8 to 15, at byte 272: banks 4 to 7, wavefront 17.")
         self.assertEqual(found["lit"], [[str(17 * 8 + 1)], [str(1 * 8 + 1)]])

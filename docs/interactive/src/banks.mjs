@@ -1,5 +1,5 @@
 // Which lane meets which bank of shared memory in which wavefront: data/banks.json. Nothing is counted here.
-import {choice, grid, h, list, selection, statusLine} from "./ui.mjs";
+import {choice, grid, h, LANE, list, selection, statusLine} from "./ui.mjs";
 
 export const title = "Bank-conflict explorer";
 
@@ -127,14 +127,13 @@ export function start(root, data) {
       return element;
     };
     const bank_names = (column) => (width === 4 ? `bank ${column}` : `banks ${column * width / 4} to ${(column + 1) * width / 4 - 1}`);
-    let lit = null;
+    let lit = LANE;
     const wavefronts = panel("Wavefronts", "wavefront", Array.from({length: found.wavefronts}, (_, i) => i),
                              (lane) => found.served[lane]);
     const line = (lane) => Math.floor(found.addresses[lane] / 128);
     const touched = [...new Set(found.addresses.map((_, lane) => line(lane)))].sort((a, b) => a - b);
     const lines = panel("Memory", "line", touched, line);
-    const lanes_chosen = selection((lane) => {
-      lit = lane;
+    const say = (lane, hint = "") => {
       if (lane === null) {
         status.say(idle);
       } else {
@@ -142,14 +141,18 @@ export function start(root, data) {
         const together = found.addresses.map((_, other) => other).filter((other) => found.addresses[other] === address);
         const [row, column] = elements[lane], last = column + p.bytes / 2 - 1;
         status.say(`Lane ${several(together)}: row ${row}, column${last > column ? `s ${column} to ${last}` : ` ${column}`}, at byte ` +
-                   `${address.toLocaleString("en")}: ${bank_names(Math.floor(address / width) % columns)}, wavefront ${found.served[lane]}.`);
+                   `${address.toLocaleString("en")}: ${bank_names(Math.floor(address / width) % columns)}, wavefront ${found.served[lane]}.${hint}`);
       }
+    };
+    const lanes_chosen = selection((lane) => {
+      lit = lane;
+      say(lane);
       wavefronts.update();
       lines.update();
-    });
+    }, LANE);
     banks.replaceChildren(h("h2", {}, "Banks (across) in each wavefront (down)"), h("div", {class: "scroll whole"}, wavefronts.element));
     memory.replaceChildren(h("h2", {}, "The same lanes in memory: lines of 128 bytes"), h("div", {class: "scroll whole"}, lines.element));
-    status.say(idle);
+    say(LANE, ` ${idle.replace("a lane", "another")}`);
   }
 
   function begin() {

@@ -1,6 +1,6 @@
 // Which lane holds which element of a matrix, in which register: data/fragments.json, printed by layouts dump from
 // common/layout. This module only looks up what is there.
-import {choice, grid, h, list, selection, statusLine} from "./ui.mjs";
+import {choice, grid, h, LANE, list, selection, statusLine} from "./ui.mjs";
 
 export const title = "Fragment explorer";
 
@@ -54,7 +54,8 @@ export function start(root, data) {
     const threads = view.positions.length, group = threads > LANES;
     const next = view.becomes ? indexed.get(view.becomes) : null;
     let firstColumn = 0;
-    let shown = null, pinned = null;  // {thread} or {row, column}
+    let shown = {thread: LANE}, pinned = shown;  // {thread} or {row, column}
+    let hint = " Point at an element or another lane, or move with the arrow keys; a click or Enter pins it.";  // until it is done
 
     const tile = view.registers_of_tile ?? view.registers;
     const register = (i) => `${view.register}[${i % tile}]`;
@@ -114,8 +115,9 @@ export function start(root, data) {
     const select = selection((what, kept) => {
       shown = what;
       pinned = kept;
+      hint = "";
       update();
-    });
+    }, pinned);
     const makeMatrix = () => grid({
       label: `${view.name}: ${plural(view.row_name)} by ${plural(view.column_name)}`, rows: view.rows, columns,
       rowHeader: (row) => row, columnHeader: (column) => column + firstColumn,
@@ -194,7 +196,7 @@ export function start(root, data) {
       matrix.update();
       lanes.update();
       registerTable();
-      status.say(words() + (pinned !== null && JSON.stringify(pinned) === JSON.stringify(shown) ? " Pinned." : ""));
+      status.say(words() + hint + (!hint && pinned !== null && JSON.stringify(pinned) === JSON.stringify(shown) ? " Pinned." : ""));
     }
 
     // ---- which 16 columns of a wide matrix

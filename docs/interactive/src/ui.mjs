@@ -155,10 +155,12 @@ export function grid(options) {
   };
 }
 
+export const LANE = 5;  // chosen at the beginning: the lane of the chapters' examples
+
 // What is under the pointer or has the focus, and what is pinned: the former is shown while it lasts.
-// onChange(shown, pinned) with what was given to hover() and pin(), or null.
-export function selection(onChange) {
-  let hovered = null, pinned = null;
+// onChange(shown, pinned) with what was given to hover() and pin(), or null; `pinned` is what is pinned from the beginning.
+export function selection(onChange, pinned = null) {
+  let hovered = null;
   const changed = () => onChange(hovered ?? pinned, pinned);
   const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
   return {
