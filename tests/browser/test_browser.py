@@ -73,14 +73,6 @@ TOO_WIDE = """() => {
   return [`${document.documentElement.scrollWidth} pixels`, ...wide.slice(0, 3).map((element) =>
     element.outerHTML.slice(0, 80))];
 }"""
-# Remarks on lines of code that are not in sight.
-REMARKS = """() => [...document.querySelectorAll(".annotate code")].filter((code) => code.offsetParent !== null).flatMap((code) => {
-  const { left, right } = code.getBoundingClientRect();
-  return [...code.querySelectorAll(".md-annotation__index")].filter((remark) => {
-    const box = remark.getBoundingClientRect();
-    return box.width === 0 || box.left < left || box.right > right;
-  }).map((remark) => remark.getAttribute("aria-label") ?? remark.outerHTML);
-})"""
 RUN_AXE = """async (whole) => {
   const place = document.querySelector(whole ? "html" : "article") ?? document;
   const { violations } = await axe.run(whole ? place : { include: [place], exclude: ["pre"] }, { resultTypes: ["violations"], iframes: false });
@@ -139,9 +131,8 @@ class Visit:
 
     async def colours(self, scheme):
         await self.page.emulate_media(color_scheme=scheme)
-        if await self.page.locator("#__palette_0").count():  # the theme asks the system only when a page is loaded
-            wanted, option = {"light": ("default", "__palette_0"), "dark": ("slate", "__palette_1")}[scheme]
-            await self.page.evaluate(f"document.getElementById('{option}').click()")
+        if await self.page.locator("#__palette_0").count():
+            wanted = {"light": "default", "dark": "slate"}[scheme]
             await self.page.wait_for_function(f"document.body.dataset.mdColorScheme === '{wanted}'")
 
     async def looks(self, scheme):
@@ -155,7 +146,6 @@ class Visit:
                 wide = await self.page.evaluate(TOO_WIDE)
                 if wide:
                     self.add("width", f"{where}: {'; '.join(wide)}")
-            self.add("remarks", *(f"{where}: {remark} is out of sight" for remark in await self.page.evaluate(REMARKS)))
 
     async def axe(self, scheme):
         await self.colours(scheme)
@@ -271,7 +261,7 @@ def seen(results, kind):
     return [f"{name}: {problem}" for name, problems in results.items() for problem in problems.get(kind, [])]
 
 
-KINDS = ("visits", "console", "requests", "foreign", "pictures", "width", "remarks", "axe", "charts")
+KINDS = ("visits", "console", "requests", "foreign", "pictures", "width", "axe", "charts")
 
 
 @unittest.skipIf(LACKING, LACKING)
@@ -370,16 +360,6 @@ class Pages(unittest.TestCase):
 
         self.keyboard(look, "third_party.html")
 
-    def test_remarks_on_code_open_by_keyboard(self):
-        async def look(visit):
-            remark = visit.page.locator(".md-annotation").first
-            await remark.evaluate("element => element.scrollIntoView({block: 'center', behavior: 'instant'})")
-            await remark.focus()
-            await remark.locator(".md-tooltip").wait_for()
-            self.assertRegex(await remark.inner_text(), r"\w{4}")
-
-        self.keyboard(look)
-
     def test_colours_are_switched_by_hand(self):
         async def look(visit):
             page = visit.page
@@ -388,7 +368,8 @@ class Pages(unittest.TestCase):
             place = await picture.bounding_box()
             inside = {"x": place["x"] + 20, "y": place["y"] + 20, "width": 200, "height": 100}
             light = await page.screenshot(clip=inside)
-            await page.locator("label[for=__palette_1]").click()
+            for option in (1, 2):
+                await page.locator(f"label[for=__palette_{option}]").click()
             await page.wait_for_function("document.body.dataset.mdColorScheme === 'slate'")
             self.assertNotEqual(await page.screenshot(clip=inside), light, "the picture has kept its colours")
             await page.reload()
@@ -515,8 +496,7 @@ BROKEN = """<!doctype html><html lang="en"><head><title>x</title><meta name="vie
 <link rel="icon" href="data:,"></head><body><main><h1>x</h1>
 <p style="color:#aaa;background:#fff">pale</p><p style="width:900px">wide</p><img src="gone.png" alt="x">
 <img src="https://example.org/x.png">
-<div class="annotate"><pre><code style="display:block;overflow:auto;width:90px">a long line of code <a class="md-annotation__index"
-aria-label="Remark 1" href="#">1</a></code></pre></div><span data-chart="c"><span class="chart"><svg width="50" height="50"><g class="mark-rect"><path d="M0,0h40v40h-40z"/></g></svg></span>
+<span data-chart="c"><span class="chart"><svg width="50" height="50"><g class="mark-rect"><path d="M0,0h40v40h-40z"/></g></svg></span>
 </span></main><script>console.error("said")</script></body></html>"""
 
 
@@ -539,7 +519,6 @@ class Finds(unittest.TestCase):
         self.assertEqual(problems["foreign"][0], "https://example.org/x.png")
         self.assertRegex(problems["pictures"][0], "gone.png did not come")
         self.assertRegex(problems["width"][0], "light, 360 pixels: 9.. pixels; <p style=\"width:900px\"")
-        self.assertEqual(problems["remarks"][0], "light, 360 pixels: Remark 1 is out of sight")
         self.assertRegex("\n".join(problems["axe"]), "light: color-contrast")
         for rule in ("color-contrast", "image-alt"):
             self.assertRegex("\n".join(problems["axe"]), f"dark: {rule}")

@@ -129,6 +129,22 @@ class Glossary(unittest.TestCase):
         self.assertEqual(found, {"bank", "bank-conflict", "phase"})
         self.assertEqual(linked("<p>A bank\nconflict.</p>")[0], "<p>A [bank\nconflict](bank-conflict).</p>")
 
+    def link(self, pages):
+        warnings = []
+        with mock.patch.object(glossary, "read_forms", lambda _: FORMS):
+            glossary.link(pages, warnings.append)
+        return warnings
+
+    def test_a_chapter_links_the_words_that_the_fewest_pages_use(self):
+        pages = [SimpleNamespace(path=path, url=path, html=html) for path, html in (
+            ("docs/02_x.md", "<p>A bank, a phase.</p>"), ("docs/03_x.md", "<p>A bank, a bank conflict.</p>"),
+            ("docs/appendix/layouts.md", "<p>A bank, a bank conflict.</p>"),
+            (glossary.GLOSSARY, "".join(f'<h4 id="{x}">{x}</h4><p>Text.</p>' for x in ("bank", "bank-conflict", "ldmatrix", "phase"))))]
+        with mock.patch.object(glossary, "MOST", 1):
+            self.link(pages)
+        self.assertEqual([re.findall(r"#([\w-]+)", page.html) for page in pages[:3]],
+                         [["phase"], ["bank-conflict"], ["bank", "bank-conflict"]])
+
     def test_both_ways(self):
         pages = [SimpleNamespace(path=path, url=url, html=html) for path, url, html in (
             ("docs/02_x.md", "02_x.html", "<p>A bank.</p>"),
@@ -139,9 +155,7 @@ class Glossary(unittest.TestCase):
                  ("bank", "Four bank; bytes."), ("bank-conflict", "Two words of one bank."), ("ldmatrix", "Loads."),
                  ("phase", "A round."))))
         )]
-        warnings = []
-        with mock.patch.object(glossary, "read_forms", lambda _: FORMS):
-            glossary.link(pages, warnings.append)
+        warnings = self.link(pages)
         self.assertEqual([page.html for page in pages[:3]], [
             '<p>A <a class="term" href="appendix/notation.html#bank" title="Four bank; bytes.">bank</a>.</p>',
             '<p>A <a class="term" href="notation.html#bank" title="Four bank; bytes.">bank</a>, a phase.</p>', "<p>A bank.</p>"])

@@ -146,7 +146,7 @@ export function start(root, data) {
       choice({label: "Row of scores", value: preset.id,
               options: [...(preset.steps ? [] : [["own", "your own"]]), ...data.presets.map((one) => [one.id, one.name])],
               onChange: (id) => { history.replaceState(null, "", `#${id}`); take(id); controls.querySelector("select").focus(); }}),
-      choice({label: "Keys a block", value: String(block),
+      choice({label: "Keys per block", value: String(block),
               options: BLOCKS.filter((size) => size <= preset.scores.length).map((size) => [String(size), String(size)]),
               onChange: (size) => { block = Number(size); begin(); controls.querySelectorAll("select")[1].focus(); }}));
     const columns = Math.min(8, preset.scores.length), lines = Math.ceil(preset.scores.length / columns);

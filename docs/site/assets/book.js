@@ -123,14 +123,6 @@
     }
   }
 
-  // Remarks on code: the theme's buttons have no words.
-  for (const code of document.querySelectorAll(".annotate")) {
-    const name = () => code.querySelectorAll(".md-annotation__index:not([aria-label])").forEach((button) =>
-      button.setAttribute("aria-label", `Remark ${button.firstElementChild.dataset.mdAnnotationId}`));
-    name();
-    new MutationObserver(name).observe(code, { childList: true, subtree: true });
-  }
-
   // What scrolls sideways can be reached by the keyboard.
   const reach = () => {
     for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .math.block")) {

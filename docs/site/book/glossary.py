@@ -1,5 +1,5 @@
 """The glossary on the site: the first use of a word on a page leads to its entry and shows the entry's first sentence as
-a tooltip, and each entry names the pages that use it.
+a tooltip, and each entry names the pages that use it. A chapter has ten such words, those that the fewest pages use.
 
 An entry is a heading of the fourth level in docs/appendix/notation.md and its text. The forms of its word are the heading
 and the heading with an s, or what a comment lists:
@@ -24,6 +24,7 @@ ENTRY = re.compile(r"^#### (.+)$|^<!-- forms: (.+?) -->$", re.MULTILINE)
 FORM = re.compile(r"(`?)(.+?)\1(?:@(\d\d)(\+?))?")
 NOT_PROSE = re.compile(r"<(/?)(a|pre|code|h[1-6]|table|math|summary|svg|script|style)\b")
 LAST = 99  # a chapter's number at most
+MOST = 10  # links in a chapter
 
 Form = namedtuple("Form", "anchor chapters")
 
@@ -102,16 +103,22 @@ def link(pages, warn):
     for anchor, section in sections.items():
         text = re.search(r"<p>(.*?)</p>", section, re.DOTALL)
         tips[anchor] = re.split(r"(?<=\.) ", unescape(re.sub(r"<[^>]*>", "", text[1] if text else "")), maxsplit=1)[0]
-    uses = {}
+    uses, readers = {}, []
     for page in pages:
         reader = READERS.fullmatch(page.path)
         if not reader or page.path in NOT_LINKED:
             continue
         way = relative_url(glossary.url, page.url)
-        page.html, found = linked(page.html, forms, way, int(reader[1] or -1), tips)
+        found = linked(page.html, forms, way, int(reader[1] or -1), tips)[1]
+        readers.append((page, way, reader[1], found))
         for anchor in found:
             name = reader[1] or page.path.split("/")[-1].removesuffix(".md")
             uses.setdefault(anchor, []).append(f'<a href="{escape(relative_url(page.url, glossary.url))}">{name}</a>')
+    for page, way, number, found in readers:
+        by_hand = set(re.findall(rf'<a href="{re.escape(way)}#([\w-]+)"', page.html))
+        rarest = sorted(found - by_hand, key=lambda anchor: (len(uses[anchor]), anchor))
+        common = rarest[max(0, MOST - len(by_hand)) :] if number else []
+        page.html, _ = linked(page.html, forms, way, int(number or -1), tips, common)
     for anchor in {found.anchor for found in forms.values()}:
         if anchor not in uses:
             warn(f"{GLOSSARY}: no page uses the entry #{anchor}")

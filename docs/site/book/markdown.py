@@ -26,7 +26,6 @@ with warnings.catch_warnings():
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # for the scripts that write between them
 CHECKPOINTS = ROOT / "docs" / "checkpoints.md"
 CHECKPOINT = re.compile(r"^\*\*Checkpoint:\*\* \[[^\]]+\]\(checkpoints\.md#([\w-]+)\)\.$", re.MULTILINE)  # the last line of a chapter's "Your turn"
-NOTES = "<!-- notes -->"  # before a list whose items explain lines of the code above
 # In a table a long name may go on in the next line, after an underscore, but not after those at its start.
 CELL, NAME = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=[A-Za-z0-9]{2})_(?=\w)(?![^<]*>)")
 PLAIN = re.compile(r'<span class="(?:w|n|p|o|mi|mf|mh)">([^<]*)</span>')  # the text's colour: pages have half the size without
@@ -41,15 +40,10 @@ def lines_of(code, language):
     return PLAIN.sub(r"\1", pygments.highlight(code + "\n", lexer, HtmlFormatter(nowrap=True))).split("\n")[:-1]
 
 
-def fence(code, language, notes=None):
-    """notes: {line index: number of the remark}; the theme turns them into buttons that show list items."""
-    lines = lines_of(code.rstrip("\n"), {"": "text", "gdb": "text"}.get(language, language))
-    for index, number in (notes or {}).items():
-        lines[index] += f'  <span class="c1">// ({number})!</span>'
-    kind = " annotate" if notes else ""
+def fence(code, language):
     skip = " data-search-exclude" if language in ("diff", "text") else ""
-    code = "\n".join(lines)
-    return f'<div class="language-{language or "text"} highlight{kind}"{skip}><pre><span></span><code>{code}\n</code></pre></div>\n'
+    code = "\n".join(lines_of(code.rstrip("\n"), {"": "text", "gdb": "text"}.get(language, language)))
+    return f'<div class="language-{language or "text"} highlight"{skip}><pre><span></span><code>{code}\n</code></pre></div>\n'
 
 
 def plain_text(inline):
@@ -157,7 +151,6 @@ class Page:
         self.renderer = md.renderer
         tokens = md.parse(self.with_questions(self.text))
         self.name_headings(tokens, md.options)
-        self.mark_notes(tokens)
         self.place_explorers(tokens)
         first = (token for before, token in zip(tokens, tokens[1:])
                  if before.type == "paragraph_open" and before.level == 0 and plain_text(token).strip())
@@ -175,7 +168,7 @@ class Page:
         if language == "math":
             return f'<div class="math block">{self.maths(token.content, True)}</div>\n'
         try:
-            return fence(token.content, language, token.meta.get("notes"))
+            return fence(token.content, language)
         except ClassNotFound:
             self.warn(f"no highlighting for `{language}`")
             return fence(token.content, "")
@@ -233,28 +226,3 @@ class Page:
             paragraph.attrSet("class", "explorer")
             more = f'<p><a href="{escape(f"{name}#{anchor}")}">Three things to find with it</a></p>'
             inline.children = [html("<p>"), *inline.children, html(f"</p>{frame}{more}")]
-
-    def mark_notes(self, tokens):
-        """A numbered list after NOTES explains lines of the code above: each item begins with text of its line."""
-        for i, token in enumerate(tokens):
-            if token.type != "html_block" or token.content.strip() != NOTES:
-                continue
-            code = next((t for t in reversed(tokens[:i]) if t.type == "fence"), None)
-            if code is None or i + 1 == len(tokens) or tokens[i + 1].type != "ordered_list_open":
-                self.warn(f"{NOTES} belongs between code and a numbered list")
-                continue
-            end = next(j for j in range(i, len(tokens)) if tokens[j].type == "ordered_list_close"
-                       and tokens[j].level == tokens[i + 1].level)
-            items = [j for j in range(i, end) if tokens[j].type == "list_item_open" and tokens[j].level == tokens[end].level + 1]
-            lines, notes = code.content.rstrip("\n").split("\n"), {}
-            for number, j in enumerate(items, 1):
-                first = tokens[j + 2].children[0] if tokens[j + 2].children else None
-                if first is None or first.type != "code_inline":
-                    self.warn(f"remark {number} on the code does not begin with text of its line")
-                    continue
-                found = [n for n, line in enumerate(lines) if first.content in line]
-                if len(found) != 1 or found[0] in notes:
-                    self.warn(f"remark {number}: {len(found)} lines of the code above have `{first.content}`")
-                    continue
-                notes[found[0]] = number
-            code.meta["notes"] = notes
