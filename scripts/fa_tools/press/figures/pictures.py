@@ -58,33 +58,34 @@ def sectors(p):
     p.note(362, "Each load is one instruction of the warp. The two differ only in what neighbouring lanes read.", size=12)
 
 
-@figure("02_online", 420, "Kernel 02: the running softmax over three tiles of two keys", "One query row, six keys, tiles of two",
+@figure("02_online", 420, "Kernel 02: the running softmax over three tiles of two keys", "One query row, six keys, one column of V; tiles of two keys",
         "Only row_max, row_sum and acc_o survive a tile; S and P exist for one tile at a time.",
         parts=((0, 295), (292, 320, "arrow"), (319, 571), (568, 596, "arrow"), (595, 880)))
 def online(p):
-    scores = [[1, 3], [2, 5], [4, 0]]
-    row_max, row_sum = -math.inf, 0.0
-    for j, tile in enumerate(scores):
+    scores, values = [[1, 3], [2, 5], [4, 0]], [[10, 20], [30, 40], [50, 60]]  # one column of V
+    row_max, row_sum, acc_o = -math.inf, 0.0, 0.0
+    for j, (tile, v) in enumerate(zip(scores, values)):
         x = 44 + j * 276
         new_max = max(row_max, *tile)
         rescale = math.exp(row_max - new_max)
         weights = [math.exp(s - new_max) for s in tile]
         row_max, row_sum = new_max, row_sum * rescale + sum(weights)
+        acc_o = acc_o * rescale + sum(w * value for w, value in zip(weights, v))
         p.box(x + 20, 72, 96, 42, [f"K tile {j}", "shared memory"], *BLUE, 12.5)
-        p.box(x + 134, 72, 96, 42, [f"V tile {j}", "shared memory"], *BLUE, 12.5)
+        p.box(x + 134, 72, 96, 42, [f"V tile {j}", ",  ".join(map(str, v))], *BLUE, 12.5)
         p.box(x + 20, 146, 96, 44, ["scores", ",  ".join(map(str, tile))], *GREEN, 12.5)
         p.box(x, 222, 136, 44, ["P = e^(score-max)", ",  ".join(f"{w:.3f}" for w in weights)], *GREEN, 12.5)
         p.arrows(INK.blue, 1.8, (x + 68, 114, x + 68, 144), (x + 192, 114, x + 192, 300))
         p.arrows(INK.green, 1.8, (x + 68, 190, x + 68, 220), (x + 68, 266, x + 68, 300))
         p.rect(x, 302, 250, 78, *ORANGE, 5)
         p.lines(x + 12, 322, 22, ["row_max", "row_sum", "acc_o"], 12.5, mono=True)
-        update = "P V" if j == 0 else f"acc_o * {rescale:.3f} + P V"
-        p.lines(x + 78, 322, 22, [str(row_max), f"{row_sum:.3f}", update], 12.5, INK.text, mono=True)
+        factor = f"(old * {rescale:.3f})" if j else ""
+        p.lines(x + 78, 322, 22, [str(row_max), f"{row_sum:.3f}", f"{acc_o:.1f}   {factor}".rstrip()], 12.5, INK.text, mono=True)
         if j:
             p.arrow(x - 26, 341, x - 1, 341, INK.orange, 2.6)
     exact = sum(math.exp(s - 5) for tile in scores for s in tile)
-    p.note(405, f"After the last tile: O = acc_o / row_sum, and row_sum = {row_sum:.3f}. Three passes over the row "
-           f"give {exact:.3f}, too.")
+    p.note(405, f"After the last tile: O = acc_o / row_sum = {acc_o:.1f} / {row_sum:.3f} = {acc_o / row_sum:.1f}. Three passes over the row "
+           f"also find {exact:.3f}.")
 
 
 def bank_panel(p, x, pad, words, name, what):
