@@ -12,7 +12,7 @@ GPU, MACHINE = machine_named(BOOK)
 
 # The idea of each step, 01 first. A kernel that is not measured yet is not on the map.
 STEPS = ("naive", "shared tiles", "register tiles", "Tensor Cores", "split keys", "split queries", "async copies", "XOR swizzle",
-         "reading ahead", "leaner loop", "wgmma", "TMA", "producer warps", "softmax overlap", "persistent", "no row maximum")
+         "reading SASS", "leaner loop", "wgmma", "TMA", "producer warps", "softmax overlap", "persistent", "no row maximum")
 LOOKS = {ladder.MOVED: ORANGE, ladder.BUSY: BLUE, ladder.WAITED: GREEN}  # of a bar: what held its kernel up
 NEEDS = (("any GPU", 0), ("Tensor Cores: A100 and later", 3), ("Hopper: H100 and H200", 10))  # from which step on
 
