@@ -40,21 +40,27 @@ def passes(p):
         parts=((0, 470), (470, 880)))
 def sectors(p):
     cell = 38
-    for x, title, what, rows, moved, average in (
+    for x, title, what, rows, moved, pair, lanes in (
             (62, "Pass 1, load of gK[d]: 16 lanes, 16 keys", "each lane wants 2 bytes of its own row, which is 8 sectors "
              "long", 16, "16 sectors = 512 bytes moved, 32 bytes wanted",
-             "gQ[d]: two rows, 2 sectors. (16 + 2) / 2 = 9 per request"),
+             "gQ[d]: two rows, 2 sectors. 16 + 2 = 18 for the pair of loads",
+             ((3, "lane 3: sector 24"), (4, "lane 4: sector 32"))),
             (522, "Pass 3, load of gV[key]: 16 lanes, 16 columns", "neighbouring lanes read neighbouring elements of one row of V",
              1, "1 sector = 32 bytes moved, 32 bytes wanted",
-             "gP[key]: two rows, 2 sectors. (1 + 2) / 2 = 1.5 per request")):
+             "gP[key]: two rows, 2 sectors. 1 + 2 = 3 for the pair of loads",
+             ((0, "lanes 3, 4: sector 0"),))):
         p.heading(title, what, x - 42, size=15)
         for row in range(16):
             for sector in range(8):
                 touched = sector == 0 and row < rows
                 p.rect(x + sector * cell, 70 + row * 14, cell - 2, 11, INK.orange if touched else INK.cell)
         p.lines(x - 6, 79.5, 14, [f"key {row}" for row in range(16)], 10, INK.muted, "end")
-        p.text(x + 4 * cell, 318, moved, 13, INK.orange, weight="bold")
-        p.text(x + 4 * cell, 338, average, 12, INK.muted)
+        for row, lane in lanes:
+            p.text(x + cell + 4, 79.5 + row * 14, lane, 10, anchor="start")
+        p.line(x + 4 * cell - 1, 70, x + 4 * cell - 1, 305, INK.muted, 1.2)
+        p.texts(10.5, INK.muted, "middle", *((x + (4 * line + 2) * cell, 303, "a line, 128 bytes") for line in range(2)))
+        p.text(x + 4 * cell, 323, moved, 13, INK.orange, weight="bold")
+        p.text(x + 4 * cell, 342, pair, 12, INK.muted)
     p.note(362, "Each load is one instruction of the warp. The two differ only in what neighbouring lanes read.", size=12)
 
 
