@@ -84,9 +84,9 @@ def online(p):
         p.arrows(INK.blue, 1.8, (x + 68, 114, x + 68, 144), (x + 192, 114, x + 192, 300))
         p.arrows(INK.green, 1.8, (x + 68, 190, x + 68, 220), (x + 68, 266, x + 68, 300))
         p.rect(x, 302, 250, 78, *ORANGE, 5)
-        p.lines(x + 12, 322, 22, ["row_max", "row_sum", "acc_o"], 12.5, mono=True)
-        factor = f"(old * {rescale:.3f})" if j else ""
-        p.lines(x + 78, 322, 22, [str(row_max), f"{row_sum:.3f}", f"{acc_o:.1f}   {factor}".rstrip()], 12.5, INK.text, mono=True)
+        p.lines(x + 8, 322, 22, ["row_max", "row_sum", "acc_o"], 11, mono=True)
+        how = f" = old * {rescale:.3f} + new" if j else ""
+        p.lines(x + 64, 322, 22, [str(row_max), f"{row_sum:.3f}{how}", f"{acc_o:.1f}{' ' * bool(j)}{how}"], 11, INK.text, mono=True)
         if j:
             p.arrow(x - 26, 341, x - 1, 341, INK.orange, 2.6)
     exact = sum(math.exp(s - 5) for tile in scores for s in tile)
