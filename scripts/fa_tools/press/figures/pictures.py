@@ -208,6 +208,8 @@ def trips(p):
     p.texts(12, INK.text, "start", (s + 10, 172, "store S"), (o + 26, 172, "load O, store O"), (o + 26, 284, "load, store"),
             (446, 290, "store P"))
     p.text(scores - 8, 172, "load P, 8 times", 12)
+    p.texts(11, INK.muted, "start", (318, 112, "which lane?"), (319, 220, "sS[3][20]"))
+    p.texts(11, INK.muted, "end", (428, 240, "sP[3][20]"), (294, 338, "row 3, key 20: lane 6"))
     p.text(290, 284, "load S", 12, anchor="end")
 
 
