@@ -26,7 +26,9 @@ template <int kBytes>
 __device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
   if constexpr (kBytes == 16) {
+    // [cp-async]
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+    // [/cp-async]
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(global), "n"(kBytes)
                  : "memory");
@@ -51,13 +53,17 @@ __device__ __forceinline__ void cp_async_zero_fill(uint32_t shared, const void* 
 
 __device__ __forceinline__ void cp_async_commit(Where where = Where::current()) {
   record(Event::kCopyCommit, where);
+  // [commit]
   asm volatile("cp.async.commit_group;" ::: "memory");
+  // [/commit]
 }
 
 template <int kGroups>
 __device__ __forceinline__ void cp_async_wait(Where where = Where::current()) {
   const Recorded recorded(Event::kCopyWait, where, uint32_t(kGroups));
+  // [wait]
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+  // [/wait]
 }
 
 #else  // the emulator: common/emulator/units/cp_async.cpp
