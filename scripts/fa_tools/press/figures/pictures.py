@@ -447,28 +447,34 @@ def swizzled_bits(p):
                f"{layouts.swizzle(row, chunk)} · 16 = {after:,}: bank {after // 4 % 32}", 12.5, anchor="start")
 
 
-def read_and_multiply(warps, ahead, read, multiply, steps=24):
-    """When each warp's reads and its products begin, and the Tensor Core's share of busy cycles."""
-    reads, products, free = [[] for _ in range(warps)], [[] for _ in range(warps)], 0.0
+def read_and_multiply(warps, ahead, read, multiply, apart, steps=24):
+    """When each warp's reads and its products begin, and the Tensor Core's share of busy cycles. A read may begin `apart`
+    cycles after the scheduler's one before, because shared memory has to serve the other schedulers, too."""
+    reads, products, free, served = [[] for _ in range(warps)], [[] for _ in range(warps)], 0.0, 0.0
+
+    def begin(mine, wanted):
+        nonlocal served
+        mine.append(max(wanted, served))
+        served = mine[-1] + apart
+
+    for _ in range(max(ahead, 1)):
+        for mine in reads:
+            begin(mine, 0.0)
     for step in range(steps):
         for mine, done in zip(reads, products):
-            if ahead == 0:  # when the step before is through
-                mine.append(free)
-            elif step == 0:
-                mine.extend([0.0] * ahead)
             free = max(free, mine[step] + read)  # the Tensor Core; it takes the warps in turn
-            if ahead:
-                mine.append(free)
             done.append(free)
+            begin(mine, free if ahead else free + multiply)
             free += multiply
     return reads, products, warps * multiply / ((products[0][-1] - products[0][-9]) / 8)
 
 
-@figure("09_steps", 464, "Kernel 09: reading fragments ahead", "A read takes 30 cycles, the two mma of a step 12",
-        "numbers: steps; to scale", bands=[Band(top, ((132, 495), (495, 880)), 132) for top in (60, 140, 220, 335)])
+@figure("09_steps", 448, "Kernel 09: reading fragments ahead", "A read takes 30 cycles, the two MMAs of a step 12",
+        "numbers: steps; to scale", bands=[Band(top, ((132, 495), (495, 880)), 132) for top in (60, 140, 238, 318)])
 def steps(p):
     """When fragments are read and multiplied, for the chapter's two numbers: reading ahead, and a second warp."""
-    read, multiply = 30.0, 2 * 6.0  # cycles: one ldmatrix; the two mma that its fragments are for
+    read, multiply = 30.0, 2 * 6.0  # cycles: one ldmatrix; the two MMAs that its fragments are for
+    apart = 4 * 4.0  # cycles: four schedulers share a shared memory, in which a read takes four wavefronts
     left, shown, scale = 132, 212, 3.42
 
     def bars(y, height, length, begins, look, lanes=1):
@@ -480,9 +486,9 @@ def steps(p):
                     p.text(left + (begin + end) / 2 * scale, at + height / 2 + 4, f"{step}", 11)
 
     y = 72
-    for title, warps, ahead in (("one warp, each fragment read when it is needed", 1, 0), ("one warp, one step ahead", 1, 1),
-                                ("one warp, three steps ahead", 1, 3), ("two warps, each one step ahead", 2, 1)):
-        reads, products, busy = read_and_multiply(warps, ahead, read, multiply)
+    for title, warps, ahead in (("one warp, each fragment read when it is needed", 1, 0), ("two warps, the same", 2, 0),
+                                ("one warp, one step ahead", 1, 1), ("two warps, each one step ahead", 2, 1)):
+        reads, products, busy = read_and_multiply(warps, ahead, read, multiply, apart)
         lanes = max(ahead, 1)  # reads of a warp that are under way at the same time
         tall = warps * lanes * 16
         p.text(24, y + 1, title, 13, anchor="start", weight="bold")
@@ -493,8 +499,8 @@ def steps(p):
             bars(y + 12 + warp * 16, 14, read, reads[warp], (ORANGE, GREEN)[warp], lanes)
             bars(y + 14 + tall, 20, multiply, products[warp], (BLUE, GREEN)[warp])
         y += tall + 66
-    p.note(452, "Blue and orange: one warp. Green: the scheduler's second one. A scheduler and a Tensor Core belong "
-           "together, four on an SM.", size=12)
+    p.note(436, "Blue and orange: one warp. Green: the scheduler's second one. Four schedulers share a shared memory, so each "
+           "gets a read in 16 cycles.", size=12)
 
 
 @figure("09_address", 470, "Kernel 09: the address of a chunk, bit by bit",
@@ -558,7 +564,7 @@ def order(p):
         gap, before = max((b - a, a) for a, b in zip(products, products[1:]))
         p.text(24, y, f"Kernel {kernel}: {len(names)} instructions", 14, anchor="start", weight="bold")
         y += 12
-        for name, what, color in (("LDGSTS", "copies", INK.green), ("LDSM", "ldmatrix", INK.orange), ("HMMA", "mma", INK.blue),
+        for name, what, color in (("LDGSTS", "copies", INK.green), ("LDSM", "ldmatrix", INK.orange), ("HMMA", "MMA", INK.blue),
                                   ("MUFU", "2^x", INK.text)):
             p.text(left - 12, y + 16, what, 12.5, color, "end")
             p.rect(left, y, wide, 22, INK.cell)
@@ -573,11 +579,11 @@ def order(p):
         mark(names.index("BAR"), INK.muted, 1.5)
         p.text(left + names.index("BAR") * scale - 4, y + 15, "barrier", 12, INK.muted, "end")
         mark(products[0], INK.orange, 1, "3 3")
-        p.text(left + products[0] * scale + 8, y + 15, f"{names[:products[0]].count('LDSM')} ldmatrix before the first mma", 12,
+        p.text(left + products[0] * scale + 8, y + 15, f"{names[:products[0]].count('LDSM')} ldmatrix before the first MMA", 12,
                INK.orange)
         mark(before + 1, INK.blue, 1, "3 3")
         mark(before + gap, INK.blue, 1, "3 3")
-        p.text(left + (before + 1 + gap / 2) * scale + 60, y + 15, f"{gap - 1} instructions without an mma", 12, INK.blue)
+        p.text(left + (before + 1 + gap / 2) * scale + 60, y + 15, f"{gap - 1} instructions without an MMA", 12, INK.blue)
         y += 52
     p.note(406, "Not drawn: arithmetic on scores, sums and addresses. The lines show the order in which instructions are "
            "issued, not how long they take.", size=12)
