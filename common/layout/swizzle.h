@@ -24,9 +24,11 @@
 
 namespace layout {
 
+// [swizzle]
 // Where chunk `chunk` of row `row` is stored, for rows of at least eight chunks: in the same group
 // of eight.
 constexpr int swizzle(int row, int chunk) { return chunk ^ (row % 8); }
+// [/swizzle]
 
 // Eight lanes that read chunk `chunk` of rows 0..7 (128 bytes or a multiple apart) meet eight
 // places.

@@ -420,7 +420,7 @@ def swizzled_bits(p):
         def ends(last, first):
             return left + (13 - first) * wide, left + (14 - last) * wide - 3
 
-        p.text(24, top - 46, words, 13, anchor="start", weight="bold")
+        p.text(24, top - 50, words, 13, anchor="start", weight="bold")
         p.texts(12.5, INK.muted, "end", (left - 14, top + 23, "made of"), (left - 14, top + 76, "as it is"),
                 (left - 14, top + 98, "swizzled"))
         before, after = plain(row, chunk), swizzled(row, chunk)
@@ -438,11 +438,17 @@ def swizzled_bits(p):
         begin, end = ends(2, 6)
         p.line(begin, top + 42, end, top + 42, INK.text, 2)
         p.text((begin + end) / 2, top + 56, "the bank", 12, weight="bold")
+        # All three bits of a side have one line: the arrow is of them together, and the words say which goes where.
+        for i in (0, 1):
+            bits = [pair[i] for pair in source]
+            begin, end = ends(min(bits), max(bits))
+            p.line(begin, top - 18, end, top - 18, INK.orange, 2)
         high, low = (sum(middle(pair[i]) for pair in source) / 3 for i in (0, 1))
-        p.line(high, top - 18, high, top - 27, INK.orange, 2)
-        p.line(high, top - 27, low, top - 27, INK.orange, 2)
-        p.arrow(low, top - 27, low, top - 17, INK.orange, 2)
-        p.text((high + low) / 2, top - 32, "XOR", 12, INK.orange, weight="bold")
+        p.line(high, top - 18, high, top - 29, INK.orange, 2)
+        p.line(high, top - 29, low, top - 29, INK.orange, 2)
+        p.arrow(low, top - 29, low, top - 19, INK.orange, 2)
+        pairs = ", ".join(f"{bit} into {low}" for bit, low in source)
+        p.text((high + low) / 2, top - 34, f"XOR: {pairs}", 12, INK.orange, weight="bold")
         p.text(24, top + 124, f"{row} · {size} + {chunk} · 16 = {before:,}: bank {before // 4 % 32}.  Swizzled: {row} · {size} + "
                f"{layouts.swizzle(row, chunk)} · 16 = {after:,}: bank {after // 4 % 32}", 12.5, anchor="start")
 
