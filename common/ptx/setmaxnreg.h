@@ -29,11 +29,13 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// [setmaxnreg-dec]
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_dec() {
   static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
+// [/setmaxnreg-dec]
 #endif
 
 #else  // the emulator: common/emulator/units/setmaxnreg.cpp
