@@ -26,7 +26,9 @@ __device__ __forceinline__ void barrier_sync(int barrier, int threads,
 __device__ __forceinline__ void barrier_arrive(int barrier, int threads,
                                                Where where = Where::current()) {
   record(Event::kBarArrive, where, barrier);
+  // [bar-arrive]
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+  // [/bar-arrive]
 }
 
 #else
