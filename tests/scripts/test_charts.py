@@ -19,7 +19,7 @@ from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGH
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
-from fa_tools.press.figures import narrow, pictures, timeline
+from fa_tools.press.figures import hopper_pictures, narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW, constant, real_constant
 from fa_tools.press.figures.first_pictures import LOOKS
 from fa_tools.press.ladder import speeds, step_factors
@@ -410,6 +410,23 @@ class Constants(unittest.TestCase):
             real_constant("16", "kGone")
         with self.assertRaisesRegex(Refused, r"^kernels/13_warp_specialization\.cu has no kGone in its Config$"):
             constant("13", "kGone")
+
+
+class OneRow(unittest.TestCase):
+    """The row behind the picture 16_exponents."""
+
+    def test_it_is_that_of_the_chapters_listing(self):
+        """The text above the picture has the same scores, references and sums."""
+        text = (ROOT / "docs" / "16_max_free.md").read_text(encoding="utf-8")
+        listing = text.partition("tile   scores ")[2].partition("```")[0]
+        rows = [(line[:25].split(), line[25:33].strip(), line[33:61].split()) for line in listing.splitlines() if re.match(r"  \d ", line)]
+        moments = hopper_pictures.follow_row(hopper_pictures.ROW)
+        for (numbers, reference, shown), moment in zip(rows, moments, strict=True):
+            self.assertEqual([int(number) for number in numbers], [moment.tile, *moment.scores])
+            self.assertEqual(float(reference), moment.reference)
+            self.assertEqual(shown, ["inf" if exponent >= 128 else f"2^{exponent:.0f}" for exponent in moment.exponents])
+        raised = re.findall(r"^ +(?:raised|again): +(\d+) ", listing, re.MULTILINE)
+        self.assertEqual([float(number) for number in raised], [moment.after for moment in moments if moment.after != moment.reference])
 
 
 class Schedules(unittest.TestCase):

@@ -442,70 +442,100 @@ def assignment(p):
            "in every tile of 14 but only once in 15. Not to scale.")
 
 
-@figure("16_exponents", 534, "Kernel 16: what a reference may be",
-        "P = 2^(s - reference): a number near the first scores is as good as the maximum",
-        "to scale, in units of log2; s: scores of a row and a tile of K, scaled",
+Moment = namedtuple("Moment", "tile scores reference exponents total after")  # total: log2 of the sum so far; after: the next reference
+
+
+def follow_row(tiles):
+    """What kernel 16 does with the tiles of one row, as if one lane had it: their scores are in units of log2."""
+    margin, most, most_sum = (real_constant("16", name) for name in ("kMargin", "kMaxTileSum", "kMaxSum"))
+    reference, total, made = max(tiles[0]) + margin, 0.0, []
+    for tile, scores in enumerate(tiles):
+        exponents = [score - reference for score in scores]
+        tile_sum = sum(2.0**exponent if exponent < 128 else math.inf for exponent in exponents)
+        after, before = reference, total
+        total += tile_sum
+        if tile_sum > most:  # the tile is computed again
+            after = max(scores) + margin
+            total = before * 2 ** (reference - after) + sum(2.0 ** (score - after) for score in scores)
+            made.append(Moment(tile, scores, reference, exponents, math.inf, after))
+        else:
+            by = math.floor(math.log2(total)) + margin if total > most_sum else 0.0
+            after += by
+            made.append(Moment(tile, scores, reference, exponents, math.log2(total), after))
+            total *= 2**-by
+        reference = after
+    return made
+
+
+# The row of the chapter's example.
+ROW = (3, 2, 4, 1), (5, 3, 10, 2), (7, 80, 1, 9), (6, 8, 2, 75), (90, 220, 4, 1)
+
+
+@figure("16_exponents", None, "Kernel 16: one row on the axis of exponents",
+        "Where a row's P = 2^(s - reference) lies among the exponents of bf16 and fp32",
+        "to scale; a dot: one of four keys, next to its score s in units of log2; thick line: the sum so far",
         narrow=430)
 def exponents(p):
     wide = p.width > 600
-    left, right, low, high = 172 if wide else 20, p.width - 18, -165, 165
-    below, step = (0, 34) if wide else (34, 64)  # a row's words are above its bar, or beside it
-    margin, most = real_constant("16", "kMargin"), math.log2(real_constant("16", "kMaxTileSum"))
-    most_sum = math.log2(real_constant("16", "kMaxSum"))
-    narrow_margin, narrow_most = (real_constant("16", name, otherwise=True) for name in ("kMargin", "kMaxTileSum"))
+    left, right, low, high = 196 if wide else 16, p.width - 18, -165, 165
+    margin, limits = real_constant("16", "kMargin"), [math.log2(real_constant("16", name)) for name in ("kMaxSum", "kMaxTileSum")]
+    key, below = 13, 34  # the height of a key in a lane, and of an arrow and its words below one
 
     def x(exponent):
         return left + (exponent - low) * (right - left) / (high - low)
 
-    def bar(y, begin, end, fill, stroke=None, tall=24):
-        p.rect(x(begin), y, x(end) - x(begin), tall, fill, stroke, 3)
+    def strip(y, tall, least=-126, most=128):
+        p.rect(left, y, right - left, tall, INK.cell)
+        p.rect(x(least), y, x(most) - x(least), tall, INK.green_soft)
 
-    def formats(y, name, zero, overflow, limit, begin):
-        p.text(*(left - 14, y + 17) if wide else (left, y - 28), name, 13, anchor="end" if wide else "start", weight="bold")
-        p.rect(left, y, right - left, 24, INK.cell, None, 3)
-        bar(y, zero, overflow, *BLUE)
-        bar(y, zero, limit, *GREEN)
-        p.line(x(begin), y - 5, x(begin), y + 29, INK.text, 2)
-        p.texts(11.5, INK.muted, "middle", ((x(low) + x(zero)) / 2, y + 16, "P is 0"), ((x(high) + x(overflow)) / 2, y + 16, "infinite"),
-                (x(zero), y - 8, f"2^{zero}"))
-
-    y = 96 + 24 * (not wide)
-    formats(y, "bf16, fp32", -126, 128, most, -margin)
-    p.text(x(-margin), y + 44, f"2^{-margin:.0f}", 11.5, INK.text, "middle")
-    p.text(x(most), y - 8, f"kMaxTileSum 2^{most:.0f}", 11.5, INK.green, "middle")
-    spread = 10.0  # the largest of 4,096 scores of N(0, 1) is about 3.5 nats above their mean: 5
-    above = 2.0  # of the largest of eight scores above the mean: 1.4 nats
-    nat = 1 / math.log(2)
-    examples = (
-        ("15: row maximum", -spread, 0.0, None, "at most 1; where the reference lags behind, 2^8"),
-        ("16: ordinary scores", -margin - above - spread / 2, -margin - above + spread / 2, None, f"the first eight scores end at 2^{-margin:.0f}"),
-        ("100 nats higher", -margin - above - spread / 2, -margin - above + spread / 2, None, "the same, because the reference is higher, too"),
-        ("rising by 40 nats", -margin - spread, -margin + 40 * nat, None, "in range, and no new reference"),
-        ("rising by 60 nats", -margin - spread, -margin + 60 * nat, None, "the sum is high: a new one"),
-        ("one key 90 nats higher", -margin - above - spread / 2, -margin - above + spread / 2, -margin + 90 * nat, "above the limit"),
-        ("then computed again", -margin - above - spread / 2 - 90 * nat, -margin - above + spread / 2 - 90 * nat, -margin,
-         "the reference is 90 nats higher"),
-    )
-    top = y + 68
-    p.line(x(most), y + 26, x(most), top + len(examples) * step - 8, INK.green, 1.2, "4 3")
-    p.line(x(most_sum), y + 49, x(most_sum), top + len(examples) * step - 8, INK.orange, 1.2, "4 3")
-    p.text(x(most_sum) + 38, y + 44, f"kMaxSum 2^{most_sum:.0f}", 11.5, INK.orange, "end")
-    for i, (name, begin, end, alone, why) in enumerate(examples):
-        y = top + i * step
-        p.text(left - 14 if wide else left, y + 15, name, 12.5, anchor="end" if wide else "start")
-        bar(y + below, begin, end, INK.green, None, 20)
-        if alone is not None:
-            bar(y + below, alone - 1.5, alone + 1.5, INK.orange, None, 20)
-        broad = 5.8 * len(why) + 6  # the background, so that no dashed line crosses the words
-        left_of = wide and alone is not None and alone > 0
-        at = left - 3 if not wide else x(alone) - 10 - broad if left_of else x(end if alone is None else alone) + 6
-        y += below and 16
-        p.rect(at, y + 2, broad, 16, INK.background)
-        p.text(at + broad - 3 if left_of else at + 3, y + 15, why, 12, INK.muted, "end" if left_of else "start")
-    y = top + len(examples) * step + 34 + 24 * (not wide)
-    formats(y, "fp16", -25, 16, math.log2(narrow_most), -narrow_margin)
-    p.lines(x(0), y + 44, 16, (f"begins at 2^{-narrow_margin:.0f}, and its limits are",
-                               f"2^{math.log2(narrow_most):.0f} for a tile and 2^14 for a row"), 12, INK.muted, "middle")
-    p.note(y + 88, "The kernel tests a lane's sums, not each P. A sum is at least as large as its largest term, and an infinite sum fails, too.")
-
-
+    # the axis
+    y = 108 if wide else 98
+    strip(y, 22)
+    p.texts(11.5, INK.muted, "middle", ((left + x(-126)) / 2, y + 15, "P is 0"), ((right + x(128)) / 2, y + 15, "infinite"))
+    p.text((x(-126) + x(-margin)) / 2, y + 15, "fits", 11.5)
+    for tick in (-126, -96, -64, -32, 0, 32, 64, 96, 127):
+        p.line(x(tick), y + 22, x(tick), y + 27, INK.line, 1)
+        p.text(x(tick), y + 39, str(tick), 10.5, INK.muted)
+    p.text(*(left - 14, y + 39) if wide else (left, y - 6), "exponent of P", 12, INK.muted, "end" if wide else "start")
+    marks = (-margin, f"2^-{margin:.0f}", 14), (limits[0], f"kMaxSum 2^{limits[0]:.0f}", 14), (limits[1], f"kMaxTileSum 2^{limits[1]:.0f}", 30)
+    first, top = y, y + 56
+    shown = [moment for moment in follow_row(ROW) if moment.tile != 3]
+    said = ("the start", "no change", "above kMaxSum", "an infinite P")
+    tall, head = 4 * key + 4, 0 if wide else 38
+    heights = [head + tall + (below if moment.after != moment.reference else 0) + 16 for moment in shown]
+    end = top + sum(heights) - 10
+    tops = [top + sum(heights[:i]) for i in range(len(shown))]
+    for y in tops:
+        strip(y + head, tall)
+    for at, name, up in marks:
+        p.line(x(at), first - (2 if up == 14 else 18), x(at), first + 22, INK.text, 1.2)
+        for y in tops:
+            p.line(x(at), y + head, x(at), y + head + tall, INK.text, 1, "3 3")
+        p.text(x(at) + (18 if at > 0 else 4), first - up + 8, name, 11.5, anchor="end")
+    for moment, what, y in zip(shown, said, tops):
+        title, reference = f"tile {moment.tile}: {what}", f"reference {moment.reference:.0f}"
+        if not moment.tile:
+            reference += f" = {max(moment.scores)} + {margin:.0f}"
+        if wide:
+            p.text(left - 14, y + 24, title, 12.5, anchor="end", weight="bold")
+            p.text(left - 14, y + 42, reference, 12.5, INK.muted, "end")
+        else:
+            p.text(left, y + 14, title, 12.5, anchor="start", weight="bold")
+            p.text(left, y + 31, reference, 12.5, INK.muted, "start")
+        y += head
+        over = [exponent for exponent in moment.exponents if exponent >= 128]
+        if not over:
+            p.line(x(moment.total), y - 5, x(moment.total), y + tall + 3, INK.orange if moment.total > limits[0] else INK.blue, 3)
+        for i, (score, exponent) in enumerate(zip(moment.scores, moment.exponents)):
+            at, middle = x(exponent), y + 2 + (i + 0.5) * key
+            p.rect(at - 8 - 6 * len(str(score)), middle - 6, 6 * len(str(score)), 12, INK.green_soft)  # no dashed line crosses the number
+            p.rect(at - 4, middle - 4, 8, 8, INK.orange if exponent in over else INK.blue, None, 4)
+            p.text(at - 7, middle + 3.8, str(score), 10.5, INK.text, "end")
+        y += tall
+        if moment.after != moment.reference:
+            by, start = moment.after - moment.reference, over[0] if over else moment.total
+            p.arrow(x(start), y + 13, x(start - by), y + 13, INK.orange, 2)
+            words = f"computed again with reference {moment.after:.0f}" if over else f"the reference rises to {moment.after:.0f}"
+            p.text((x(start) + x(start - by)) / 2, y + 30, words, 12)
+    p.height = end + 42
+    p.note(end + 20, "Scores that are all higher by the same number move no dot, because the reference is higher, too.")
