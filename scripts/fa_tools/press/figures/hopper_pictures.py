@@ -260,7 +260,7 @@ class Lanes:
         self.p, self.left, self.right, self.cycles = picture, left, right, cycles
 
     def x(self, time):
-        return self.left + min(time, self.cycles) * (self.right - self.left) / self.cycles
+        return self.left + min(max(time, 0), self.cycles) * (self.right - self.left) / self.cycles
 
     def lane(self, y, name, high=30):
         self.p.text(self.left - 12, y + high / 2 + 4, name, 12.5, anchor="end")
@@ -268,7 +268,7 @@ class Lanes:
 
     def block(self, y, begin, end, text, look, high=30, size=12):
         """Returns where it ends, for the next one."""
-        if begin < self.cycles:
+        if begin < self.cycles and end > 0:
             wide = self.x(end) - self.x(begin)
             self.p.rect(self.x(begin), y + 2, wide - 1.5, high - 4, *look, 3)
             words = next((words for words in (text, *text.split()[:1]) if len(words) * size * 0.54 < wide - 4), "")
@@ -347,49 +347,59 @@ def schedule(p):
            "Drawn like this, the Tensor Cores never wait for a softmax. On an H200 they sometimes do.")
 
 
-@figure("15_boundary", 526, "Kernel 15: the boundary between two query tiles",
-        "The iteration at the boundary: S of the next query tile, O of this one",
-        "one warpgroup; columns are iterations; the framed one is between two runs of the inner loop",
-        bands=[Band(0, ((152, 509), (509, 880)), 152)])
+STORE = 400  # by about so much an iteration with store_o is longer than others in an H200's recorded timeline
+
+
+@figure("15_boundary", 424, "Kernel 15: the boundary between two query tiles",
+        "The boundary: S of the next query tile and O of this one share an iteration",
+        "warpgroup 0, two query tiles of four K/V tiles each; to scale, as in the schedule of chapter 14",
+        bands=[Band(0, ((132, 345), (345, 606), (606, 880)), 132), Band(272, ((0, 300), (300, 580), (580, 880)))])
 def boundary(p):
-    """The iteration that ends one query tile and begins the next, that after it, which stores O, and the two places of Q."""
-    left, wide, top, high = 152, 178, 102, 40
+    """Three iterations in the model of follow_turns: the last one of query tile 0, the boundary, and the one that stores O."""
+    tiles, lanes, products, threads = 4, Lanes(p, 132, 862, 7000), 124, 192
+    made = follow_turns(2 * tiles - 1, ping_pong=True, overlap=True)
+    mine = {turn.tile: turn for turn in made if not turn.warpgroup}
+    start = mine[tiles - 1].begin
 
-    def row_of(y, name, spans, size=13):
-        """spans: (begin, end, text, look), in iterations."""
-        p.text(left - 12, y + 24, name, size, anchor="end", weight="bold")
-        for begin, end, text, look in spans:
-            p.block(left + begin * wide + 3, y + 4, (end - begin) * wide - 6, high - 8, text, look)
+    def look(number):  # of a K or V tile, counted over both query tiles
+        return WARPGROUPS[number // tiles]
 
-    p.rect(left + wide, top - 40, wide, 9 * high + 30, "none", INK.text, 6, 1.6)
-    for column, (name, what) in enumerate((
-            ("the last one of tile t", "inner loop, n + 1 == tiles"), ("the boundary", "outer loop"),
-            ("the first one of t + 1", "inner loop, first half"), ("the second one", "inner loop, second half"))):
-        p.caption(left + column * wide + wide / 2, top - 20, name, what, 13, 15, 11.5)
-    rescale = "rescale if the max grew"
-    # Cells of the columns `of_t` belong to tile t, the others to the next one.
-    for row, (name, cells, of_t) in enumerate((
-            ("S = QK of", ("t, the last keys", "t + 1, keys 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
-            ("under it", ("", "", "store_o: O of t", ""), (2,)),
-            ("PV of", ("t, the keys before", "t, the last keys", "t + 1, keys 0: O = PV", "t + 1, keys 1"), (0, 1)),
-            ("softmax of", ("t, the last keys", "t + 1: max = -inf, sum = 0", "t + 1, keys 1", "t + 1, keys 2"), (0,)),
-            ("then, with O", (rescale, "O of t is complete", rescale, rescale), (0, 1)))):
-        row_of(top + row * high, name, [(column, column + 1, text, BLUE if column in of_t else ORANGE)
-                                        for column, text in enumerate(cells) if text])
-    # The two places of Q, and the warps that fill and empty them. Times in iterations.
-    y, stored, out = top + 5 * high + 26, 2.06, 2.56
-    row_of(y, "sQ[t % 2]", ((0, 1, "Q of t", BLUE), (1, 2, "no longer read", GREY), (2, out, "O of t", BLUE),
-                            (out, 4, "Q of t + 2 is loaded", GREY)), 12.5)
-    row_of(y + high, "sQ[(t + 1) % 2]", ((0, 1, "Q of t + 1 is here", ORANGE), (1, 4, "Q of t + 1 is read", ORANGE)), 12.5)
-    row_of(y + 2 * high, "store thread", ((0, stored + 0.04, "waits for o_full", GREY), (stored + 0.04, out, "O out", BLUE),
-                                        (out, 4, "Q in, then waits for o_full", GREY)), 12.5)
-    at, later = left + stored * wide, left + (stored + 0.1) * wide
-    p.arrows(INK.blue, 2.2, (at, top + 2 * high - 4, at, y + 6), (later, y + high - 6, later, y + 2 * high + 3))
-    p.text(at + 10, y - 6, "stmatrix, fence, arrive at o_full", 12, INK.blue, "start", "bold")
-    p.note(y + 3 * high + 30, "The Tensor Cores get one sequence of iterations: no product waits for a prologue or an epilogue, except at "
-           "the launch's",
-           "own beginning and end. O is packed while QK of the next iteration runs, and leaves while tile t + 1 is computed.",
-           "Then the same thread loads Q of t + 2 into the same rows.")
+    lanes.lane(products, "Tensor Cores", 34)
+    lanes.lane(threads, "warpgroup 0", 34)
+    for turn in made:
+        qk, pv, softmax, last = (time - start for time in turn[3:])
+        if turn.warpgroup:
+            lanes.block(products, qk, pv + PRODUCT, "", GREY, 34)
+            continue
+        n = turn.tile
+        lanes.block(products, qk, pv, f"Q{n // tiles} K{n % tiles}", look(n), 34)
+        lanes.block(products, pv, pv + PRODUCT, f"P V{(n - 1) % tiles}", look(n - 1), 34)
+        lanes.block(threads, softmax, softmax + SOFTMAX, f"softmax Q{n // tiles} K{n % tiles}", look(n), 34)
+        lanes.block(threads, last, last + REST, "", GREEN, 34)
+    for number, words in ((tiles - 1, "the last one of Q0"), (tiles, "the boundary"), (tiles + 1, "O0 leaves")):
+        begin, end = (lanes.x(mine[i].begin - start) for i in (number, number + 1))
+        p.caption((begin + end) / 2, 84, f"iteration {number}", words, 13, 16, 12)
+        if number <= tiles:
+            p.text((begin + lanes.x(mine[number].softmax - start)) / 2, threads + 21, "waits for S", 11.5, INK.muted)
+    here, after = mine[tiles], mine[tiles + 1]
+    p.rect(lanes.x(here.begin - start) + 1.5, 66, lanes.x(after.begin - start) - lanes.x(here.begin - start) - 3, 188, "none", INK.text, 6, 1.6)
+    stored = after.begin + ISSUE - start
+    lanes.block(threads, stored, stored + STORE, "O0", look(0), 34)
+    p.arrow(lanes.x(here.pv + PRODUCT - start) - 2, products + 33, lanes.x(stored) + 2, threads + 4, INK.text, 1.8)
+    for number, time in ((1, here.qk + PRODUCT - start), (2, here.softmax + SOFTMAX / 2 - start), (3, stored + STORE / 2)):
+        p.block(lanes.x(time) - 9, products - 12 if number == 1 else threads + 37, 18, 17, str(number), (INK.text, None), 12, INK.background, 4,
+                8, weight="bold")
+    for i, (what, why) in enumerate((
+            ("start_qk, start_pv", ("one turn for both: Q1 with its first", "keys, and P of query tile 0 with its", "last values")),
+            ("end_sums, softmax(even, true)", ("puts the sums of query tile 0 aside", "and begins a new row; meanwhile O0", "becomes complete")),
+            ("store_o(0)", ("O0 goes to the rows of sQ[0], which", "nobody reads now, and on by TMA;", "then Q2 is loaded there")))):
+        x = 24 + 280 * i
+        p.rect(x, 276, 272, 84, INK.cell, None, 3)
+        p.block(x + 7, 284, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
+        p.text(x + 31, 296, what, 11.5, anchor="start", mono=True)
+        p.lines(x + 31, 317, 16, why)
+    p.note(388, "Blue: query tile 0; orange: query tile 1; grey: the products of warpgroup 1.",
+           "Drawn like this, the boundary costs nothing. On an H200 iterations 4 and 5 take longer than the others.")
 
 
 @figure("15_tiles", 556, "Kernel 15: query tiles and CTAs",
