@@ -297,21 +297,58 @@ def ldmatrix_tiles(p):
     p.note(440, "B of the first (second) eight keys or columns: registers 0 and 1 (2 and 3).", size=12)
 
 
-@figure("05_split", 350, "Kernel 05: the warps split the keys", "Four warps, one tile of 64 queries x 64 keys",
-        "no warp has a whole row of S: maximum, sum and P cross through shared memory",
-        parts=((0, 235), (235, 313, "arrow"), (313, 529), (529, 606, "arrow"), (606, 880)))
-def split_keys(p):
-    for x, wide, name, what in ((40, 48, "S", "16 keys per warp"), (610, 58, "O", "head_dim / 4 columns per warp")):
-        p.caption(x + 2 * wide, 92, name, what, 14, 17)
+SPLIT_PARTS = (0, 322), (322, 534, "arrow"), (534, 880)
+
+
+def split(p, by_rows, crossing):
+    """Both products of a tile, to scale: the factors to the left of the result and above it. A colour is a warp's share, by rows or by
+    columns of the results; the factor that is not divided is white. crossing: (words in bold, words below) of the way from S to P."""
+    unit, rows, keys, head_dim = 1.45, 64, 64, 128
+    top = 78 + 20 + head_dim * unit + 6  # of the results
+
+    def shares(x, y, width, height, divided):
+        if not divided:
+            p.rect(x, y, width, height, "none", INK.line)
+            p.lines(x + width / 2, y + height / 2 - 3, 16, ("every warp", "reads all"), 12, INK.text, "middle")
+            return
+        step = (height if by_rows else width) / 4
         for w in range(4):
-            p.rect(x + w * wide, 118, wide - 3, 160, *REGISTERS[w], 3)
-            p.text(x + w * wide + wide / 2 - 1, 203, f"w{w}", 13)
-    p.box(316, 104, 210, 54, ["sMax, sSum", "4 warps x 64 rows, fp32"], *GREY)
-    p.box(316, 206, 210, 72, ["sP", "64 x 64, all of it is read", "by all four warps"], *GREY)
-    p.arrows(INK.line, 1.8, (236, 150, 312, 130), (236, 230, 312, 240), (530, 130, 604, 150), (530, 240, 604, 230))
-    p.note(308, "Every warp reads all of Q and P, 16 + 8 KiB per tile at head_dim 128, and a quarter of K and V.",
-           "In chapter 06 a warp has 16 rows instead. It reads all of K and V and a quarter of Q.",
-           size=13, step=24)
+            if by_rows:
+                p.block(x, y + w * step, width, step - 2, f"w{w}", REGISTERS[w], 11.5, radius=2)
+            else:
+                p.block(x + w * step, y, step - 2, height, f"w{w}", REGISTERS[w], 11.5, radius=2)
+
+    for x, left, above, result, inner, many in ((24, "Q", "K\u1d40", "S = Q K\u1d40", head_dim, keys), (552, "P", "V", "O += P V", keys, head_dim)):
+        at = x + inner * unit + 6
+        shares(x, top, inner * unit, rows * unit, by_rows)
+        shares(at, top - 6 - inner * unit, many * unit, inner * unit, not by_rows)
+        shares(at, top, many * unit, rows * unit, True)
+        p.text(at + many * unit / 2, top - 14 - inner * unit, above, 13.5, weight="bold")
+        p.text(x + inner * unit / 2, top - 8, left, 13.5, weight="bold")
+        p.text(at + many * unit / 2, top + rows * unit + 18, result, 13.5, weight="bold")
+    p.arrow(334, top + rows * unit / 2, 540, top + rows * unit / 2, INK.text, 2.4)
+    bold, words = crossing
+    p.text(436, top + rows * unit / 2 - 14, bold, 13, weight="bold")
+    p.lines(436, top + rows * unit / 2 + 24, 16, words, 12, INK.muted, "middle")
+
+
+KIB = 64 * 128 * 2 // 1024  # of a tile of Q, K or V
+
+
+@figure("05_split", 468, "Kernel 05: the warps split the keys", "Kernel 05: each of four warps has 16 keys of S",
+        "one tile of 64 queries x 64 keys, head_dim 128, to scale; a colour: a warp", parts=SPLIT_PARTS)
+def split_keys(p):
+    split(p, False, ("shared memory", ("P goes to sP,", "maxima to sMax,", "sums to sSum")))
+    p.note(434, f"A warp reads a quarter of K and of V, {KIB // 4} KiB each, but all of Q and P, {KIB} + {64 * 64 * 2 // 1024} KiB.",
+           "A row of S crosses all four colours, so no warp has a whole row.")
+
+
+@figure("06_split", 468, "Kernel 06: the warps split the queries", "Kernel 06: each of four warps has 16 rows of S",
+        "one tile of 64 queries x 64 keys, head_dim 128, to scale; a colour: a warp", parts=SPLIT_PARTS)
+def split_queries(p):
+    split(p, True, ("registers", ("P is where S was;", "maxima and sums", "cross four lanes")))
+    p.note(434, f"A warp reads a quarter of Q, {KIB // 4} KiB, but all of K and V, {KIB} KiB each. P stays in its registers.",
+           "A row of S has one colour, so a warp has all of it.")
 
 
 @figure("05_banks", 292, "Kernel 05: banks of the eight rows of one ldmatrix matrix",
