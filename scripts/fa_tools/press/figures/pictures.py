@@ -151,38 +151,54 @@ def owners_of_tiles(p):
     p.note(450, "A row of S is spread over the 32 lanes of one warp: its maximum and its sum take five shuffles each, and no barrier.")
 
 
-@figure("03_register_tile", 474, "Kernel 03: what one thread of 128 computes", "What lane 5 of warp 1 owns: thread (ty, tx) = (2, 5)",
-        "orange: its sums; each of them takes one value of its row and one value of its column",
-        parts=((0, 430), (430, 880)))
+@figure("03_register_tile", 518, "Kernel 03: what one thread of 128 computes, and how often it uses a value",
+        "Thread (ty, tx) = (2, 5), lane 5 of warp 1: its sums, and how often it uses a value",
+        "orange: its sums, which the right half shows moved together; blue bands in the left half: its warp's rows",
+        parts=((0, 404), (404, 588), (588, 880)))
 def register_tile(p):
-    ty, tx, cell, y = 2, 5, 4, 138
-    rows = range(ty, 64, 8)
-    # strips: the first of its columns, and how many lie side by side.
-    for x, width, columns, strips, title, above, beside, said in (
-            (112, cell, 64, [(key, 1) for key in range(tx, 64, 16)], "S = Q Kᵀ, 64 rows x 64 keys", "K: keys 5, 21, 37, 53", "Q",
-             ("four columns of Q and K at a time:", "8 + 4 = 12 loads of 16 bytes", "8 x 4 x 4 = 128 multiply-adds")),
-            (536, 2.3, 128, [(64 * v + 4 * tx, 4) for v in range(2)], "O += P V, 64 rows x 128 columns", "V: columns 20-23 and 84-87", "P",
-             ("four keys at a time:", "8 + 4 x 2 = 16 loads of 16 bytes", "8 x 8 x 4 = 256 multiply-adds"))):
-        middle = x + columns * width // 2
-        mine = [x + (first + i) * width for first, count in strips for i in range(count)]
-        p.text(middle, 80, title, 13.5, weight="bold")
-        p.rect(x - 1, y - 1, columns * width + 2, 64 * cell + 2, *GREY)
-        for row in rows:
-            p.rect(x, y + row * cell, columns * width, cell, INK.blue_soft)
-        for at in mine:
-            p.rect(at, y, width, 64 * cell, INK.green_soft)
-        for row in rows:
-            for at in mine:
-                p.rect(at - 0.5, y + row * cell - 0.5, width + 1, cell + 1, INK.orange)
-        for first, count in strips:
-            p.rect(x + first * width - 1, 104, count * width + 2, 26, INK.green)
-        p.text(middle, 97, above, 11.5, INK.green)
-        for row in rows:
-            p.rect(x - 50, y + row * cell - 1, 42, cell + 2, INK.blue)
-        p.lines(x - 55, y + 4 * cell + 118, 15, ["8 rows", f"of {beside}"], 11.5, INK.blue, "end")
-        p.text(middle, 422, said[0], 12.5, INK.muted)
-        p.text(middle, 442, said[1], 13)
-        p.text(middle, 461, said[2], 13, INK.orange, weight="bold")
+    ty, tx, rows_of_threads, threads = 2, 5, 8, 16
+    rows, keys = range(ty, 64, rows_of_threads), range(tx, 64, threads)
+    columns = [64 * v + 4 * tx + i for v in range(2) for i in range(4)]
+    # the tile, as threads share it
+    x, y, cell = 60, 136, 5
+    p.caption(x + 32 * cell, 84, "S = Q K\u1d40, 64 rows x 64 keys", "the grid of 8 x 16 threads, laid over it 8 x 4 times", 14)
+    p.rect(x, y, 64 * cell, 64 * cell, INK.cell)
+    for row in rows:  # a warp is two rows of the grid
+        p.rect(x, y + row * cell, 64 * cell, 2 * cell, INK.blue_soft)
+    for i in range(1, 8):
+        p.line(x, y + 8 * i * cell, x + 64 * cell, y + 8 * i * cell, INK.line, 0.8)
+    for i in range(1, 4):
+        p.line(x + 16 * i * cell, y, x + 16 * i * cell, y + 64 * cell, INK.line, 0.8)
+    for row in rows:
+        for key in keys:
+            p.rect(x + key * cell - 1.5, y + row * cell - 1.5, cell + 3, cell + 3, INK.orange)
+        p.text(x - 8, y + row * cell + 7, str(row), 11, INK.muted, "end")
+    p.texts(11, INK.muted, "middle", *((x + (key + 0.5) * cell, y - 8, str(key)) for key in keys))
+    p.texts(11, INK.muted, "end", (x - 8, y - 8, "key"))
+    # the sums of the thread: an outer product
+    size, top, marked = 27, 172, (2, 2)
+    for x, names, left, above, what, said in ((478, keys, "Q", "K", "QK\u1d40, one d", "rows of Q, keys of K"),
+                                              (640, columns, "P", "V", "PV, one key", "rows of P, columns of V")):
+        many = len(names)
+        p.caption(x + many * size / 2 - size / 2, 84, f"{what}: {len(rows)} x {many}", said, 14)
+        p.texts(11, INK.muted, "middle", *((x + (i + 0.5) * size - 1, top - size - 10, str(name)) for i, name in enumerate(names)))
+        p.texts(11, INK.muted, "end", *((x - size - 8, top + (i + 0.5) * size + 3, str(row)) for i, row in enumerate(rows)))
+        for i in range(many):
+            p.block(x + i * size, top - size - 4, size - 2, size - 2, above, (INK.green if i == marked[1] else INK.green_soft, INK.green), 12,
+                    INK.background if i == marked[1] else None, radius=3)
+        for i in range(len(rows)):
+            p.block(x - size - 4, top + i * size, size - 2, size - 2, left, (INK.blue if i == marked[0] else INK.blue_soft, INK.blue), 12,
+                    INK.background if i == marked[0] else None, radius=3)
+            for j in range(many):
+                look = ((INK.orange, INK.orange) if (i, j) == marked else BLUE if i == marked[0] else GREEN if j == marked[1]
+                        else (INK.orange_soft, None))
+                p.rect(x + j * size, top + i * size, size - 2, size - 2, *look, 3)
+        middle, y = x + (many * size - size - 4) / 2, top + len(rows) * size + 24
+        p.text(middle, y, f"{len(rows)} + {many} = {len(rows) + many} values loaded", 13)
+        p.text(middle, y + 20, f"{len(rows)} · {many} = {len(rows) * many} multiply-adds", 13, INK.orange, weight="bold")
+        p.text(middle, y + 44, f"the marked {left}: used {many} times", 12, INK.blue)
+        p.text(middle, y + 61, f"the marked {above}: used {len(rows)} times", 12, INK.green)
+    p.note(506, "The two marked values meet in the cell of full orange. Every cell is a sum in a register of this thread.", size=12)
 
 
 @figure("04_trips", 388, "Kernel 04: what crosses between fragments and shared memory for one tile of keys",
