@@ -23,6 +23,8 @@ DRAWN = {"06": ("06_mma_split_q", 256, 9000), "07": ("07_cp_async", 256, 9000), 
          "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
          "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
          "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
+# The instructions of these last a few cycles each, so their timelines show means over so many cycles.
+MEANS = dict.fromkeys(("06", "07", "08", "10"), 50)
 # From which cycle on recordings are shown: with all SMs at work their first loads take long.
 SINCE = {"15": 9000, "16": 9000}
 EXAMPLE = f"""examples:
@@ -203,8 +205,8 @@ class Panel:
     """One trace's part of the picture, from `top` on."""
     LEFT, WIDE = 128, 728
 
-    def __init__(self, trace, cycles):
-        self.trace, self.cycles = trace, cycles
+    def __init__(self, trace, cycles, mean=None):
+        self.trace, self.cycles, self.mean = trace, cycles, mean
         self.p = None
         self.warps, self.spans_of = self.some_warps(), [*self.products(), *self.under_way()]
         self.units = [group for group in UNITS if trace.rows.get(group)]
@@ -261,9 +263,18 @@ class Panel:
         self.p.text(self.LEFT - 10, y, text, 12, INK.text, "end")
 
     def warp(self, y, name, slices):
-        """Each column in the colour of what most of it went to."""
+        """Each column in the colour of what most of it went to; of means, the shares of a column on top of each other."""
         self.label(y + self.warp_tall / 2 + 4, name)
         self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, INK.cell)
+        if self.mean:
+            count = self.cycles // self.mean
+            found = [share_of_kinds(slices, column * self.cycles / count, (column + 1) * self.cycles / count)
+                     for column, slices in enumerate(columns(slices, self.cycles, count))]
+            for i, unit in reversed([*enumerate(KINDS)]):  # what is lower lies on what is higher
+                if any(shares.get(unit) for shares in found):
+                    below = list(KINDS)[: i + 1]
+                    self.heights(y, self.warp_tall, [sum(shares.get(each, 0) for each in below) * count / self.cycles for shares in found], unit)
+            return
         start, now = 0, None
         for column, found in enumerate([*columns(slices, self.cycles, self.WIDE), []]):
             first, last = column * self.cycles / self.WIDE, (column + 1) * self.cycles / self.WIDE
@@ -276,10 +287,10 @@ class Panel:
 
     def unit(self, y, group):
         """How busy, as a height: 24 pixels are all of it."""
-        rows, step, tall = self.trace.rows[group], 2, 24
+        rows, tall = self.trace.rows[group], 24
         self.label(y + 17, group)
         self.p.rect(self.LEFT, y, self.WIDE, tall, INK.cell)
-        count = self.WIDE // step
+        count = self.cycles // self.mean if self.mean else self.WIDE // 2
         # Of all schedulers, whether they had something to do or not.
         of = 4 if group in ("Tensor Cores", "Exponentials") else 1
         busy = [0.0] * count
@@ -287,10 +298,14 @@ class Panel:
             for column, found in enumerate(columns(slices, self.cycles, count)):
                 first, last = column * self.cycles / count, (column + 1) * self.cycles / count
                 busy[column] += sum(share_of_kinds(found, first, last).values()) / (last - first) / of
+        self.heights(y, tall, busy, UNITS[group])
+
+    def heights(self, y, tall, shares, unit):
+        """Columns of one colour, `tall` pixels high where the share is 1."""
         outline = [(self.LEFT, y + tall)]
-        for height, begin, end in runs([round(share * tall) for share in busy]):
-            outline += [(self.LEFT + column * step, y + tall - height) for column in (begin, end)]
-        self.p.path([*outline, (self.LEFT + self.WIDE, y + tall)], True, color_of(UNITS[group]), None)
+        for height, begin, end in runs([round(share * tall) for share in shares]):
+            outline += [(self.LEFT + column * self.WIDE / len(shares), y + tall - height) for column in (begin, end)]
+        self.p.path([*outline, (self.LEFT + self.WIDE, y + tall)], True, color_of(unit), None)
 
     def band(self, y, name, unit, spans):
         """When at least one of these is: as high as a unit that is busy."""
@@ -369,20 +384,20 @@ def title_of(trace):
     return f"{who}: {trace.kernel}, CTA {trace.about['cta']}"
 
 
-def draw(traces, cycles):
+def draw(traces, cycles, mean=None):
     """The traces' panels below each other, in one scale; above them what the colours mean, in lines that a phone has room for."""
     cycles = min(cycles, max(trace.cycles - trace.first for trace in traces))
     p = Picture(Panel.LEFT + Panel.WIDE + 24, 0, ", ".join(map(title_of, traces)), [kind[1:] for kind in KINDS.values()])
     drawn = {each.unit for trace in traces for rows in trace.rows.values() for row in rows.values() for each in row}
     y, plots = 30, []
     for trace in traces:
-        panel = Panel(trace, cycles)
+        panel = Panel(trace, cycles, mean)
         p.text(24, y, title_of(trace), 16, anchor="start", weight="bold")
         about = textwrap.wrap(panel.about(), 76)
         p.lines(24, y + 20, 16, about, 12.5)
         y += 25 + 16 * len(about)
         if not plots:
-            y = legend(p, y, drawn) + 17
+            y = legend(p, y, drawn, mean) + 17
         panel.draw(p, y)
         plots += y - 8, y + panel.tall - 10
         y += panel.tall + 32
@@ -391,10 +406,10 @@ def draw(traces, cycles):
     return p.svg()
 
 
-def legend(p, y, drawn):
+def legend(p, y, drawn, mean=None):
     """What the colours mean; returns where its last line is."""
     if "work" not in drawn:
-        p.text(24, y, "what a warp does or waits for", 12, INK.muted, "start")
+        p.text(24, y, "what a warp does or waits for" + f"; everything as a mean over {mean} cycles" * bool(mean), 12, INK.muted, "start")
         y += 18
     x = 24
     for unit, kind in KINDS.items():
@@ -463,7 +478,7 @@ def draw_docs(check):
             name, traces = f"{name}-recorded", [trace, on_gpu]
         else:
             traces = [trace]
-        drawn[name] = draw(traces, cycles)
+        drawn[name] = draw(traces, cycles, MEANS.get(name))
     return keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
 
 
