@@ -136,62 +136,68 @@ def boxes(p):
             anchor="middle")
 
 
-@figure("13_ring", 440, "Kernel 13: a producer, two consumers, and the barriers between them",
-        bands=[Band(0, ((0, 160.7), (160.7, 329.3, "arrow"), (329.3, 548.7), (548.7, 699.3, "arrow"), (699.3, 880)))])
-def producer_consumers(p):
+# Where the token of a stage is on its ring, clockwise: (name, its fill and the colour of its words, towards x, towards y).
+PLACES = {"copy": ((INK.blue, INK.background), 0, -1), "full": ((INK.cell, INK.text), 1, 0), "read": ((INK.green, INK.background), 0, 1),
+          "empty": ((INK.background, INK.text), -1, 0)}
+Standing = namedtuple("Standing", "producer consumers stages")  # stages: (place, tile or None) of each
+
+
+def standing(tiles, stages, now, issue):
+    """What the roles do at this time and where the stages' tokens are, by the times of follow_ring."""
+    def place(tile):
+        return "copy" if now < tile.arrives else "full" if now < tile.read else "read"
+
+    asked = [tile for tile in tiles if tile.asked <= now]
+    held = [next(((place(tile), tile.number) for tile in asked if tile.stage == stage and now < tile.released), ("empty", None))
+            for stage in range(stages)]
+    reading = next((number for name, number in held if name == "read"), None)
+    awaited = next(tile for tile in tiles if now < tile.read).stage
+    return Standing(f"starts copy {asked[-1].number}" if now < asked[-1].asked + issue else f"waits for stage {len(asked) % stages}",
+                    f"wait for stage {awaited}" if reading is None else f"read tile {reading}", held)
+
+
+@figure("13_ring", 482, "Kernel 13: the rings of two stages, step by step", narrow=430)
+def stage_rings(p):
     stages, warps = constant("13", "kStages"), 4 * constant("13", "kWarpgroups")
-    p.head("Three roles, which meet only at the barriers of the stages",
-           f"K's {stages} stages, which both consumers read; V has {stages} more, with barriers of their own")
-    left, wide, top, bottom = 330, 218, 78, 358
-    right, middle, high = left + wide, (top + bottom) / 2, (bottom - top - 12 * (stages - 1)) / stages
-    bar, pen = (high - 18) / 2, 2.4
-    full, empty = ([top + stage * (high + 12) + place for stage in range(stages)] for place in (6 + bar / 2, 12 + 1.5 * bar))
+    p.head(f"Each of K's {stages} stages goes round a ring, whose gates are two barriers",
+           f"V has {stages} stages more, with barriers of their own; the number: the tile in the stage")
+    wide = p.width > 600
 
-    def dots(x, ys, color):
-        for y in ys:
-            p.rect(x - 4, y - 4, 8, 8, color, None, 4)
+    def token(x, y, radius, name, text, size):
+        fill, color = PLACES[name][0]
+        p.block(x - radius, y - radius, 2 * radius, 2 * radius, text, (fill, INK.line if fill in (INK.cell, INK.background) else fill), size, color,
+                4, radius, weight="bold")
 
-    def wire(x, ys, color):
-        """A line down, which all stages and roles at these heights share."""
-        p.line(x, min(ys), x, max(ys), color, pen)
-        dots(x, sorted(ys)[1:-1], color)
-
-    for stage in range(stages):
-        y = top + stage * (high + 12)
-        p.rect(left, y, wide, high, *GREY, 6)
-        p.text(left + 14, y + high / 2 + 5, f"stage {stage}", 13.5, anchor="start", weight="bold")
-        p.box(left + 92, y + 6, wide - 92, bar, ["full"], *BLUE, size=12.5)
-        p.box(left + 92, y + 12 + bar, wide - 92, bar, ["empty"], *ORANGE, size=12.5)
-    # Left: each tile goes to one of the stages, and the producer waits for that stage's barrier.
-    p.box(24, middle - 80, 136, 160, ["producer", "one thread:", "wait for empty", "announce the bytes", "start the copy"], *BLUE)
-    loads, waits, brought, awaited = left - 20, left - 36, middle - 50, middle + 44
-    wire(loads, [*full, brought], INK.blue)
-    wire(waits, [*empty, awaited], INK.orange)
-    p.line(162, brought, loads, brought, INK.blue, pen)
-    p.arrow(waits, awaited, 162, awaited, INK.orange, pen)
-    for above, below in zip(full, empty):
-        p.arrow(loads, above, left - 2, above, INK.blue, pen)
-        p.line(left + 90, below, left + 0.5, below, INK.orange, pen)  # in two pieces, because a band ends between
-        p.line(left - 2, below, waits, below, INK.orange, pen)
-    p.texts(12, INK.blue, "middle", (226, brought - 24, "TMA brings tile n"), (226, brought - 8, "to stage n % " + str(stages)), weight="bold")
-    p.texts(12, INK.orange, "middle", (226, awaited + 18, "waits for empty"), (226, awaited + 34, f"of tile n - {stages}"), weight="bold")
-    # Right: both consumers use all stages.
-    wakes, frees = right + 22, right + 40
-    boxes = (top, bottom - 120)
-    wire(wakes, [*full, *(y + 38 for y in boxes)], INK.blue)
-    wire(frees, [*empty, *(y + 80 for y in boxes)], INK.orange)
-    for above, below in zip(full, empty):
-        p.line(right + 2, above, wakes, above, INK.blue, pen)
-        p.arrow(frees, below, right + 2, below, INK.orange, pen)
-    for consumer, y in enumerate(boxes):
-        p.box(700, y, 156, 120, [f"consumer {consumer}", "4 warps: wait for full", "multiply, wgmma_wait", "arrive at empty"], *GREEN)
-        p.arrow(wakes, y + 38, 698, y + 38, INK.blue, pen)
-        p.line(698, y + 80, frees, y + 80, INK.orange, pen)
-        p.text(645, y + 30, "waits for full", 12, INK.blue, weight="bold")
-        p.text(645, y + 97, "4 arrivals", 12, INK.orange, weight="bold")
-    p.note(396, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer warp.",
-           f"The producer is at most {stages} tiles ahead of the slower consumer. A role that is too early waits, "
-           "and delays no other one.", step=24)
+    # the ring, with its places and what leads from one to the next
+    x, y, radius, corner = (172, 218, 68, 56) if wide else (215, 190, 68, 56)
+    p.rect(x - radius, y - radius, 2 * radius, 2 * radius, "none", INK.line, radius, 2)
+    for name, (_, right, down) in PLACES.items():
+        token(x + right * radius, y + down * radius, 23, name, name, 12)
+    for right, down, words in ((1, -1, ("all bytes", "have come")), (1, 1, ("consumers", "wait for full")), (-1, 1, (f"{warps} warps", "arrive")),
+                               (-1, -1, ("producer", "waits for empty"))):
+        at, on = (x + right * corner, y + down * corner), (x + right * 0.707 * radius, y + down * 0.707 * radius)
+        p.arrow(on[0] + 5 * down, on[1] - 5 * right, on[0] - 5 * down, on[1] + 5 * right, INK.line, 2)
+        p.lines(at[0] + 8 * right, at[1] + (-12 if down < 0 else 14), 14, words, 11.5, INK.text, "start" if right > 0 else "end")
+    p.lines(x, y + radius + 62, 17, ("blue: TMA copies a tile", "green: the consumers read it"), 12, INK.muted, "middle")
+    # the steps
+    issue = 0.22
+    tiles = follow_ring(stages, 6, load=0.6, issue=issue)
+    first = (322, 92) if wide else (16, 390)
+    for number, now in enumerate((0.1, 0.5, 1.2, 1.7, 2.4, 2.7)):
+        column, row = number % (3 if wide else 2), number // (3 if wide else 2)
+        x, y, radius = first[0] + column * (184 if wide else 208), first[1] + row * 182, 35
+        state = standing(tiles, stages, now, issue)
+        p.text(x, y, f"{number + 1}", 14, anchor="start", weight="bold")
+        for stage, (name, tile) in enumerate(state.stages):
+            middle = x + 46 + 90 * stage
+            p.rect(middle - radius, y + 52 - radius, 2 * radius, 2 * radius, "none", INK.line, radius, 1.4)
+            p.text(middle, y + 56, f"stage {stage}", 10.5, INK.muted)
+            _, right, down = PLACES[name]
+            token(middle + right * radius, y + 52 + down * radius, 12, name, "" if tile is None else str(tile), 12.5)
+        p.text(x + 91, y + 122, f"producer {state.producer}", 12, INK.blue)
+        p.text(x + 91, y + 138, f"consumers {state.consumers}", 12, INK.green)
+    p.note(454, f"A phase of full: 1 arrival and a tile's bytes. A phase of empty: {warps} arrivals, one of each consumer warp.",
+           f"So the producer is at most {stages} tiles ahead of the slower consumer. The two consumers are drawn as one.", size=12)
 
 
 @figure("13_registers", 412, "Kernel 13: setmaxnreg, to scale", narrow=430)
