@@ -447,14 +447,14 @@ def swizzle(p):
     p.note(338, "Top line: banks. A row is 128 bytes long, or a multiple of that, so each row begins in bank 0 again.", size=12)
 
 
-@figure("08_bits", 470, "Kernel 08: the bits of a chunk's address", "The address of byte b of chunk c of row r",
+@figure("08_bits", 596, "Kernel 08: the bits of a chunk's address", "The address of byte b of chunk c of row r",
         "its bits, from 13 down to 0; each example is chunk 2 of row 5",
-        narrow=430, bands=[Band(top) for top in (0, 238, 272, 442)])
+        narrow=430, bands=[Band(top) for top in (0, 302, 337, 565)])
 def swizzled_bits(p):
     left, row, chunk = 196 if p.width > 600 else 90, 5, 2
     wide = (p.width - left - 40) // 14
-    for top, size, words in ((130, 128, "Rows of 128 bytes: head_dim 64, and what TMA and wgmma do in hardware"),
-                             (334, 256, "Rows of 256 bytes: head_dim 128")):
+    for top, size, words in ((122, 128, "Rows of 128 bytes: head_dim 64, and what TMA and wgmma do in hardware"),
+                             (384, 256, "Rows of 256 bytes: head_dim 128")):
         def plain(r, c):
             return r * size + c * 16
 
@@ -473,9 +473,9 @@ def swizzled_bits(p):
         def ends(last, first):
             return left + (13 - first) * wide, left + (14 - last) * wide - 3
 
-        p.text(24, top - 50, words, 13, anchor="start", weight="bold")
-        p.texts(12.5, INK.muted, "end", (left - 14, top + 23, "made of"), (left - 14, top + 76, "as it is"),
-                (left - 14, top + 98, "swizzled"))
+        p.text(24, top - 32, words, 13, anchor="start", weight="bold")
+        p.texts(12.5, INK.muted, "end", (left - 14, top + 23, "made of"), (left - 14, top + 98, "XOR"),
+                (left - 14, top + 146, "as it is"), (left - 14, top + 168, "swizzled"))
         before, after = plain(row, chunk), swizzled(row, chunk)
         for bit in range(14):
             at, x = size.bit_length() - 1, left + (13 - bit) * wide
@@ -484,25 +484,18 @@ def swizzled_bits(p):
             p.rect(x, top, wide - 3, 34, *look, 3)
             p.text(middle(bit), top - 6, str(bit), 10.5, INK.muted)
             p.text(middle(bit), top + 23, name, 13, mono=True)
-            for y, value in ((top + 76, before), (top + 98, after)):
+            for y, value in ((top + 146, before), (top + 168, after)):
                 changed = value == after and (before ^ after) >> bit & 1
                 p.text(middle(bit), y, str(value >> bit & 1), 13.5, INK.orange if changed else INK.muted, mono=True,
                        weight="bold" if changed else None)
+        for high, low in source:
+            p.arrow(middle(high), top + 35, middle(low) - 5, top + 80, INK.orange, 2)
+            p.arrow(middle(low), top + 35, middle(low), top + 80, INK.blue, 2)
+            p.block(left + (13 - low) * wide, top + 81, wide - 3, 24, "^", (INK.background, INK.orange), 15, drop=7, radius=3, mono=True, weight="bold")
         begin, end = ends(2, 6)
-        p.line(begin, top + 42, end, top + 42, INK.text, 2)
-        p.text((begin + end) / 2, top + 56, "the bank", 12, weight="bold")
-        # All three bits of a side have one line: the arrow is of them together, and the words say which goes where.
-        for i in (0, 1):
-            bits = [pair[i] for pair in source]
-            begin, end = ends(min(bits), max(bits))
-            p.line(begin, top - 18, end, top - 18, INK.orange, 2)
-        high, low = (sum(middle(pair[i]) for pair in source) / 3 for i in (0, 1))
-        p.line(high, top - 18, high, top - 29, INK.orange, 2)
-        p.line(high, top - 29, low, top - 29, INK.orange, 2)
-        p.arrow(low, top - 29, low, top - 19, INK.orange, 2)
-        pairs = ", ".join(f"{bit} into {low}" for bit, low in source)
-        p.text((high + low) / 2, top - 34, f"XOR: {pairs}", 12, INK.orange, weight="bold")
-        p.text(24, top + 124, f"{row} · {size} + {chunk} · 16 = {before:,}: bank {before // 4 % 32}.  Swizzled: {row} · {size} + "
+        p.line(begin, top + 113, end, top + 113, INK.text, 2)
+        p.text((begin + end) / 2, top + 127, "the bank", 12, weight="bold")
+        p.text(24, top + 196, f"{row} · {size} + {chunk} · 16 = {before:,}: bank {before // 4 % 32}.  Swizzled: {row} · {size} + "
                f"{layouts.swizzle(row, chunk)} · 16 = {after:,}: bank {after // 4 % 32}", 12.5, anchor="start")
 
 
