@@ -92,17 +92,19 @@ def rules(heads, tiles, section):
 
 
 @figure("causal_schedule", 668, "beyond/causal: which SM computes which query tile, by a simulation", narrow=430,
-        bands=[Band(0), *(Band(70 + 142 * i, ((24, 550), (556, 880)), 24, title=False) for i in range(4))])
+        bands=[Band(0), *(Band(66 + 190 * i, ((24, 540), (540, 880)), 24, title=False) for i in range(4))])
 def schedule(p):
     toy_sms, toy_heads, tokens, heads = 4, 4, 1024, 256
     tiles, mib = tokens // TILE, tokens * 128 * 2 * 2 / 2**20
     section = section_heads(tokens, heads)
     full = unmasked(heads, tiles)
     toy = rules(toy_heads, tiles, 2)
-    left, wide, right, high, step = 24, min(470, p.width - 30), 556, 18, 142
+    left, wide, right, high = 24, min(470, p.width - 30), 540, 18
+    step, aside = (142, 0) if p.width > 600 else (190, 46)  # aside: what the second heading needs above its own first row
     longest = max(ends(dealt(toy[0].order, toy_sms, False)))
     p.heading(f"{toy_sms} SMs, {toy_heads} heads of {tiles} query tiles", "a number: key tiles; a colour: a head; a section: 2 heads")
-    p.heading(f"{sms()} SMs, {heads} heads of {tokens} tokens", f"a column: an SM's key tiles; without a mask {full}", right)
+    p.heading(f"{sms()} SMs, {heads} heads of {tokens} tokens", f"a column: an SM's key tiles; without a mask {full}", right,
+              84 if aside else 30)
     colours = (BLUE, ORANGE, GREEN, GREY)
     for number, (small, real) in enumerate(zip(toy, rules(heads, tiles, section))):
         top = 84 + number * step
@@ -115,7 +117,8 @@ def schedule(p):
                         radius=2)
         mean = sum(ends(pieces)) / toy_sms
         p.line(left + mean * wide / longest, top + 8, left + mean * wide / longest, top + 96, INK.text, 1.4, "4 3")
-        p.text(left, top + 112, f"the last SM ends after {max(ends(pieces))} key tiles, the mean is {mean:g}", 12, INK.muted, "start")
+        p.text(left, top + 112, f"{toy_sms} SMs: the last one ends after {max(ends(pieces))} key tiles, the mean is {mean:g}", 12, INK.muted, "start")
+        top += aside if number == 0 else 0
         pieces = dealt(real.order, sms(), real.counter)
         busy, unit = ends(pieces), 300 / sms()
         mean = sum(busy) / sms()
@@ -123,9 +126,9 @@ def schedule(p):
             p.rect(right + sm * unit, top + 96 - end * 84 / full, unit, end * 84 / full, INK.blue)
         p.line(right, top + 96 - mean * 84 / full, right + 300, top + 96 - mean * 84 / full, INK.text, 1.4, "4 3")
         under_way = open_heads(pieces)
-        p.text(right, top, f"{max(busy)} key tiles, {100 * max(busy) / full:.0f} % of {full}", 13, anchor="start", weight="bold")
+        p.text(right, top, f"{sms()} SMs: {max(busy)} key tiles, {100 * max(busy) / full:.0f} % of {full}", 13, anchor="start", weight="bold")
         p.text(right, top + 112, f"up to {under_way} heads under way: {under_way * mib:g} MiB of K and V", 12, INK.muted, "start")
-    p.note(654, "Dashed: the mean of all SMs. Only key tiles are counted, not what a query tile costs besides.", size=12)
+    p.note(84 + 4 * step + 2, "Dashed: the mean of all SMs. Only key tiles are counted, not what a query tile costs besides.", size=12)
 
 
 # ---- which key tiles a mask leaves --------------------------------------------------------------------------------------
