@@ -111,6 +111,9 @@ with tempfile.TemporaryDirectory() as work:
     refused((on_a_gpu, "01", *SMALL, "--trace", wrong, "--trace-cta", "2"), "CTA 2 is not there")
     refused((on_a_gpu, "01", "02", *SMALL, "--trace", wrong), "one kernel, but 2 would run")
     expect(not wrong.exists(), "a refused trace left a file")
+    for mean in ("50", "10000"):
+        texts = check_picture(file, "--mean", mean)
+        expect(f"what a warp does or waits for; everything as a mean over {mean} cycles" in texts, f"no word on means: {texts}")
     for options in ((real,), (file, real), (file, real, "--cycles", "300", "--from", "20,3500")):
         texts = check_picture(*options)
         expect(any(text.startswith("products, warp ") for text in texts), f"no row of products: {texts}")
@@ -120,6 +123,7 @@ with tempfile.TemporaryDirectory() as work:
 
     python = (sys.executable, "-B", *TIMELINE)
     refused((*python, real, "--from", "5011"), "has only 5011 cycles")
+    refused((*python, file, "--cycles", "300", "--mean", "301"), "--mean must be from 1 to 300")
     refused((*python, Path(work, "none.json")), "no such file")
     Path(work, "bad.json").write_text("{}")
     refused((*python, Path(work, "bad.json")), "is not a trace")

@@ -267,7 +267,7 @@ class Panel:
         self.label(y + self.warp_tall / 2 + 4, name)
         self.p.rect(self.LEFT, y, self.WIDE, self.warp_tall, INK.cell)
         if self.mean:
-            count = self.cycles // self.mean
+            count = max(self.cycles // self.mean, 1)
             found = [share_of_kinds(slices, column * self.cycles / count, (column + 1) * self.cycles / count)
                      for column, slices in enumerate(columns(slices, self.cycles, count))]
             for i, unit in reversed([*enumerate(KINDS)]):  # what is lower lies on what is higher
@@ -290,7 +290,7 @@ class Panel:
         rows, tall = self.trace.rows[group], 24
         self.label(y + 17, group)
         self.p.rect(self.LEFT, y, self.WIDE, tall, INK.cell)
-        count = self.cycles // self.mean if self.mean else self.WIDE // 2
+        count = max(self.cycles // self.mean, 1) if self.mean else self.WIDE // 2
         # Of all schedulers, whether they had something to do or not.
         of = 4 if group in ("Tensor Cores", "Exponentials") else 1
         busy = [0.0] * count
@@ -499,6 +499,7 @@ def main():
     parser.add_argument("--from", dest="first", default="0", metavar="CYCLES",
                         help="the first cycle to draw; of several traces one for each: 0,5000 [0]")
     parser.add_argument("--cycles", type=int, default=10000, help="how many to draw [10000]")
+    parser.add_argument("--mean", type=int, metavar="CYCLES", help="draw means over so many cycles, where instructions are too short to be seen")
     parser.add_argument("--convert", metavar="OUT", help="write the trace in its other form and draw nothing: as "
                         f"bench/results/{BOOK}/timelines.jsonl keeps it, or for https://ui.perfetto.dev")
     parser.add_argument("--docs", action="store_true", help="the chapters' timelines, from "
@@ -511,6 +512,8 @@ def main():
         parser.error("name a trace, or --docs")
     if args.cycles < 1:
         parser.error("--cycles must be at least 1")
+    if args.mean is not None and not 1 <= args.mean <= args.cycles:
+        parser.error(f"--mean must be from 1 to {args.cycles}")
     if args.convert:
         if len(args.trace) > 1:
             parser.error("--convert takes one trace")
@@ -525,7 +528,7 @@ def main():
         if int(first) >= traces[-1].cycles:
             fail(f"{path} has only {traces[-1].cycles} cycles: nothing from {first} on")
         traces[-1].since(int(first))
-    text = draw(traces, args.cycles)
+    text = draw(traces, args.cycles, args.mean)
     out = Path(args.output or Path(args.trace[0]).with_suffix(".svg"))
     write_whole(out, text)
     print(f"drew {out}")
