@@ -144,12 +144,13 @@ def matrix(p, x, y, unit, q_len, kv_len, title, what):
     p.text(x, y - 12, what, 12, INK.muted, "start")
     for m in range(rows):
         taken = key_tiles(m * TILE, q_len, kv_len)
+        line = min(0.66, (q_len - m * TILE) / TILE - 0.1)  # of the numbers: above the end of a ragged tile
         for n in range(columns):
             whole = (n + 1) * TILE <= min(kv_len, m * TILE + 1 + offset)
             look = (INK.cell, None) if n >= taken else (INK.blue_soft, None) if whole else (INK.orange_soft, None)
             p.rect(x + n * unit, y + m * unit, unit - 2, unit - 2, *look)
             if n < taken:
-                p.text(x + n * unit + (0.5 if whole else 0.14) * unit, y + m * unit + 0.66 * unit,
+                p.text(x + n * unit + (0.5 if whole else 0.14) * unit, y + (m + line) * unit,
                        str(taken - 1 - n), 12.5, weight=None if whole else "bold")
     end = at(kv_len, q_len)
     corner = at(kv_len, 0)
