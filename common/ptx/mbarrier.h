@@ -102,6 +102,7 @@ __device__ __forceinline__ void mbarrier_complete_tx(uint64_t* bar, int bytes) {
 // is no.
 __device__ __forceinline__ bool mbarrier_try_wait(uint64_t* bar, int parity) {
   uint32_t over;
+  // [try-wait]
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
@@ -111,6 +112,7 @@ __device__ __forceinline__ bool mbarrier_try_wait(uint64_t* bar, int parity) {
       : "=r"(over)
       : "r"(shared_address(bar)), "r"(parity)
       : "memory");
+  // [/try-wait]
   return over;
 }
 

@@ -80,11 +80,13 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const Te
         : "memory");
   }
   if constexpr (kRank == 4) {
+    // [tensor-load]
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
         "l"(map), "r"(barrier), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3])
         : "memory");
+    // [/tensor-load]
   }
 }
 

@@ -33,7 +33,7 @@ def phases(p):
     ring = follow_ring(stages, 3 * stages)
     high, gap, left, right, top = 28, 26, 150, 862, 76
     block = 3 * high + gap
-    p.height = top + stages * block + 78
+    p.height = top + stages * block + 24
     p.head(f"The barriers of K's {stages} stages: a phase ends, the next one begins, its parity is the other one",
            "time runs to the right; number: the phase; colour: its parity")
     parities = (BLUE, ORANGE)
@@ -73,10 +73,7 @@ def phases(p):
                 p.line(x(tile.arrives), y + 2, x(tile.arrives), y + 2 * high - 5, INK.text, 2)
             if tile.released < end:
                 p.line(x(tile.released), y + high + 3, x(tile.released), y + 3 * high - 4, INK.text, 2)
-    p.note(top + stages * block + 6, "When a phase of full ends, tile n is there, and warps that wait for parity n / kStages % 2 may read it.",
-           "When a phase of empty ends, all warps have released the tile before, and the next load may begin: that of tile n waits for parity",
-           f"(n / kStages + 1) % 2. The first {stages} loads wait for parity 1 while phase 0 runs. \"Phase -1\" counts as over, so these loads",
-           "begin at once. No thread falls two phases behind, because a stage is refilled only after all its readers have arrived at empty.",
+    p.note(top + stages * block + 6, "When a phase of full ends, the tile is there. When a phase of empty ends, all warps have released it, and the next may come.",
            size=12)
 
 
