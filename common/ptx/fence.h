@@ -19,7 +19,9 @@ namespace ptx {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void fence_proxy_async() {
+  // [proxy-async]
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  // [/proxy-async]
 }
 #endif
 

@@ -80,7 +80,9 @@ __device__ __forceinline__ void keep_registers(Registers& registers) {
 // they use: up to three.
 __device__ __forceinline__ void wgmma_fence(Where where = Where::current()) {
   record(Event::kWgmmaFence, where);
+  // [fence]
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  // [/fence]
 }
 template <typename A>
 __device__ __forceinline__ void wgmma_fence(A& a, Where where = Where::current()) {
@@ -117,7 +119,9 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4]
 }
 
 __device__ __forceinline__ void wgmma_commit(Where where = Where::current()) {
+  // [commit]
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  // [/commit]
   record_products(where);
 }
 
@@ -126,7 +130,9 @@ __device__ __forceinline__ void wgmma_commit(Where where = Where::current()) {
 template <int kGroups>
 __device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
   const Recorded recorded(Event::kWgmmaWait, where, uint32_t(kGroups));
+  // [wait]
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+  // [/wait]
 }
 template <int kGroups, typename A>
 __device__ __forceinline__ void wgmma_wait(A& a, Where where = Where::current()) {

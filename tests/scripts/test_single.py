@@ -119,6 +119,13 @@ class Single(ScriptTest):
             self.assertEqual({int(n) for n in re.findall(r"%(\d+)", code)}, set(range(operands)))
         self.assertEqual(found, [n for n in (16, 64, 80, 128, 256) for _ in range(2)])
 
+    def test_chapter_11_writes_out_the_wgmma_of_16_columns(self):
+        """An excerpt would show macros."""
+        shown = re.search(r"```cuda\n(asm volatile\((?:.*\n)+?)```\n", (ROOT / "docs" / "11_wgmma.md").read_text(encoding="utf-8"))[1]
+        self.assertLessEqual(len(shown.splitlines()), 8)
+        (made, _) = [each for each in statements(wgmma_instructions()) if "m64n16k16" in each]
+        self.assertEqual(statements(shown), [made.replace("<Element::kName>", "f16")])
+
     def test_inline_ptx_is_that_of_the_headers(self):
         """But for wgmma and conversions, which are functions of their own."""
         for dtype in ("bf16", "fp16"):
