@@ -11,7 +11,7 @@ function(fa_add_script_test name)
   if(name IN_LIST quick)
     set(label quick)
   endif()
-  set_tests_properties(scripts.${name} PROPERTIES LABELS "scripts;${label}" SKIP_RETURN_CODE 77 TIMEOUT 300 COST 50)
+  set_tests_properties(scripts.${name} PROPERTIES LABELS "scripts;${label}" SKIP_RETURN_CODE 77 TIMEOUT 900 COST 50)
 endfunction()
 
 if(Python3_Interpreter_FOUND)
