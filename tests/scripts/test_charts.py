@@ -483,8 +483,8 @@ class Pieces(unittest.TestCase):
     def test_what_the_chapter_says(self):
         text = " ".join((ROOT / "docs" / "beyond" / "split_keys.md").read_text(encoding="utf-8").split())
         one, many = schedules.cut(16, 16, 1, 16384), schedules.cut(8, 1, 1, 131072)
-        self.assertIn(f"Piece 3 of {one.pieces} has the blocks from {one.blocks} · 3 / {one.pieces} = {one.blocks * 3 // one.pieces} to "
-                      f"{one.blocks * 4 // one.pieces - 1}.", text)
+        self.assertIn(f"piece 3 of {one.pieces}, of {one.blocks} blocks: from {one.blocks} · 3 / {one.pieces} = {one.blocks * 3 // one.pieces} "
+                      f"to below {one.blocks} · 4 / {one.pieces} = {one.blocks * 4 // one.pieces}", text)
         self.assertIn(f"one query tile is cut into {many.pieces} pieces of seven or eight blocks", text)
         self.assertEqual((many.blocks // many.pieces, many.busiest), (7, 8))
         rounds = schedules.cut(800, 200, 1, 4096)
