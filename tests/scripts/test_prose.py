@@ -71,7 +71,7 @@ class Figures(ScriptTest):
         page = self.SHORT + self.LONG
         figures = prose.figures_of(page)
         self.assertEqual(figures, (12.5, 50, 200, 50, 40))
-        left_out = ("```text\n1 2 3\n```", "| 1 |\n|-|\n| 2 |", "# 5 words", "$$1 + 2$$", "Run 7.", "<details>\n\nWe, 8.\n\n</details>",
+        left_out = ("```text\n1 2 3\n```", "| 1 |\n|-|\n| 2 |", "# 5 words", "$$1 + 2$$", "Run: 7.", "<details>\n\nWe, 8.\n\n</details>",
                     "## Further reading\n\nWe read 9.")
         self.assertEqual(prose.figures_of("\n\n".join((page, *left_out))), figures)
         self.assertEqual(prose.figures_of("**3. You count (5 min).** " + page), figures)

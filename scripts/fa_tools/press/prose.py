@@ -47,7 +47,7 @@ AIMS = (Aim("words/sentence", 15, 18, False), Aim("short", 0, 28, True), Aim("nu
 SHORT, CROWDED = 10, 4  # words, numbers
 NUMBERED = re.compile(r"\b(?:kernel|chapter|step|exercise)s? \d+(?:(?:,| to| and) \d+)*", re.IGNORECASE)  # a name
 NUMBER = re.compile(r"(?<![\w.-])\d[\d,.]*")
-NO_PROSE = ("Run", "Next", "Checkpoint", "In a hurry")  # how such a line begins
+NO_PROSE = ("Run:", "Next:", "Checkpoint:", "In a hurry?")  # how such a line begins
 
 Block = namedtuple("Block", "line kind text folded")  # kind: text, item, heading, table, alt, comment
 END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"”)*]*\s+(?=[\"“(*]*[A-Z0-9`“])")
@@ -221,8 +221,8 @@ def main():
             pages[name] = figures_of(text)
     if any(pages.values()):
         print(f"{'page':<30}" + "".join(f"{aim.name:>13} " for aim in AIMS))
-        print(f"{'  aim':<30}" + "".join(f"{f'{aim.least} to {aim.most}' if aim.least else f'up to {aim.most}'}{' %' if aim.percent else ''}".rjust(13) + " "
-                                       for aim in AIMS))
+        aims = (f"{aim.least or 'up'} to {aim.most}{' %' if aim.percent else ''}" for aim in AIMS)
+        print(f"{'  aim':<30}" + "".join(f"{aim:>13} " for aim in aims))
     for name, figures in pages.items():
         if figures:
             print(row(name, figures))
