@@ -155,8 +155,9 @@ __device__ __forceinline__ void wgmma_wait(A& a, B& b, C& c, Where where = Where
 template <typename T, int kN, layout::Major kMajorB, layout::Major kMajorA>
 constexpr emu::WgmmaKind wgmma_kind() {
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);
-  return {kN, std::is_same_v<T, __half> ? emu::Element::kFp16 : emu::Element::kBf16, kMajorA,
-          kMajorB};
+  constexpr emu::Element kElement =
+      std::is_same_v<T, __half> ? emu::Element::kFp16 : emu::Element::kBf16;
+  return {kN, kElement, kElement, kMajorA, kMajorB};
 }
 
 template <typename T, int kN, layout::Major kMajorB = layout::Major::kK,

@@ -310,7 +310,8 @@ class Replay {
         begin_async(w, now, step, transfer(now, step) + sm_.global_latency);
         break;
       case Work::kAsyncProduct: {
-        const int64_t cycles = std::lround(double(step.flops) / sm_.async_product_flops);
+        const int64_t cycles =
+            std::lround(double(step.flops) / (sm_.async_product_flops * step.speed));
         const int64_t start = scheduler.tensor.take(now, cycles);
         slice(scheduler_track("Tensor Cores", w), start, start + cycles, step, kTensor);
         begin_async(w, now, step, start);
@@ -435,7 +436,8 @@ class Replay {
       // Operands are read while it multiplies, which holds it up never: m64n64k16 reads 4 KB in 32
       // cycles.
       take_shared(end, step);
-      end += std::lround(double(step.flops) / sm_.async_product_flops) + sm_.async_product_latency;
+      end += std::lround(double(step.flops) / (sm_.async_product_flops * step.speed)) +
+             sm_.async_product_latency;
     }
     AsyncGroup& group = warps_[landing.warp].groups[size_t(step.group)][landing.group];
     group.under_way--;

@@ -41,7 +41,8 @@ struct Sm {
   int schedulers = 4;
   // An m16n8k16 (4,096 FLOPs) in 6.0 cycles: measured.
   double product_flops = 4096 / 6.0;  // per cycle and Tensor Core
-  // wgmma: 4,096 dense 16-bit FLOPs per cycle and SM, m64nNk16 in N / 2: measured.
+  // wgmma: 4,096 dense 16-bit FLOPs per cycle and SM, m64nNk16 in N / 2: measured. Of FP8 twice as
+  // many, m64nNk32 in N / 2: measured.
   double async_product_flops = 1024;
   // From issue to a result that the next product can add to: measured.
   int product_latency = 24;

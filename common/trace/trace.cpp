@@ -43,10 +43,12 @@ Work work_of(Kind kind) {
       return Work::kCopy;
     case Kind::kMma16816:
     case Kind::kMma1688:
+    case Kind::kMma16832:
     case Kind::kWmma:
     case Kind::kWmmaOther:
       return Work::kProduct;
     case Kind::kWgmma:
+    case Kind::kWgmmaFp8:
       return Work::kAsyncProduct;
     case Kind::kExp2:
       return Work::kExponential;
@@ -71,7 +73,10 @@ Step step_of(const Event& event) {
   if (step.work == Work::kCopy) step.group = Group::kCopies;
   if (step.work == Work::kAsyncProduct) {  // a warp's quarter; its N says what it is
     step.group = Group::kProducts;
-    step.name = "wgmma.m64n" + std::to_string(step.flops / (2 * 16 * 16)) + "k16";
+    if (event.kind == Kind::kWgmmaFp8) step.speed = 2;
+    const uint64_t depth = uint64_t(16 * step.speed);
+    step.name =
+        "wgmma.m64n" + std::to_string(step.flops / (2 * 16 * depth)) + "k" + std::to_string(depth);
     step.wavefronts = event.counts.bytes / 128;
   }
   return step;

@@ -19,6 +19,7 @@ enum class Kind : uint8_t {
   kCpAsync,
   kMma16816,
   kMma1688,
+  kMma16832,  // of FP8
   kWmma,
   kWmmaOther,  // of any other shape or type
   kWmmaLoad,
@@ -29,6 +30,7 @@ enum class Kind : uint8_t {
   kVote,
   kSyncwarp,
   kWgmma,
+  kWgmmaFp8,
   kTmaLoad,  // bulk copies from global to shared memory, of boxes or of bytes in a row
   kTmaStore,
   kMbarrier,  // arrivals, waits
@@ -36,11 +38,11 @@ enum class Kind : uint8_t {
   kSharedAtomic,
 };
 inline constexpr const char* kKindNames[] = {
-    "global load", "global store", "shared load",   "shared store", "ldmatrix",
-    "stmatrix",    "cp.async",     "mma.m16n8k16",  "mma.m16n8k8",  "wmma.m16n16k16",
-    "wmma other",  "wmma load",    "wmma store",    "exp2",         "barrier",
-    "shuffle",     "vote",         "syncwarp",      "wgmma",        "tma load",
-    "tma store",   "mbarrier",     "global atomic", "shared atomic"};
+    "global load",   "global store", "shared load",  "shared store", "ldmatrix",       "stmatrix",
+    "cp.async",      "mma.m16n8k16", "mma.m16n8k8",  "mma.m16n8k32", "wmma.m16n16k16", "wmma other",
+    "wmma load",     "wmma store",   "exp2",         "barrier",      "shuffle",        "vote",
+    "syncwarp",      "wgmma",        "wgmma of FP8", "tma load",     "tma store",      "mbarrier",
+    "global atomic", "shared atomic"};
 static_assert(std::size(kKindNames) == size_t(Kind::kSharedAtomic) + 1);
 inline const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 

@@ -56,7 +56,9 @@ inline void add_event(Counters& totals, const Event& event) {
       break;
     case Kind::kMma16816:
     case Kind::kMma1688:
+    case Kind::kMma16832:
     case Kind::kWgmma:
+    case Kind::kWgmmaFp8:
       totals.matrix_products += counts.requests;
       break;
     case Kind::kWmma:

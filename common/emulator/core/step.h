@@ -42,6 +42,7 @@ struct Step {
   // "Q*K" for products of the two. Several names have spaces between.
   std::string of = {};
   uint64_t flops = 0;
+  int speed = 1;  // of the Tensor Cores: 2 for wgmma of FP8
   Group group = Group::kNone;
   int pending = 0;
   // Meetings (indices that the recording gives): where this step arrives, when it is done; where it

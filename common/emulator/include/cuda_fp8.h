@@ -11,10 +11,10 @@
 #include <cuda_fp16.h>  // IWYU pragma: export
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
+#include "common/emulator/core/float8.h"
 #include "common/emulator/core/half_types.h"
 #include "common/emulator/core/vector_types.h"
 #include "common/emulator/include/half_functions.h"
@@ -35,35 +35,24 @@ struct __half2_raw {
 };
 
 // ---- conversions --------------------------------------------------------------------------------
-inline __nv_fp8_storage_t __nv_cvt_double_to_fp8(double x, __nv_saturation_t saturation,
-                                                 __nv_fp8_interpretation_t kind) {
-  const bool e4m3 = kind == __NV_E4M3;
-  const auto bits = std::bit_cast<uint64_t>(x);
-  const unsigned sign = unsigned(bits >> 63) << 7;
-  if (x != x) return uint8_t(sign | (e4m3 ? 0x7f : 0x7e | (bits >> 50 & 3)));
-  const int digits = e4m3 ? 3 : 2, least = e4m3 ? -6 : -14;  // the smallest exponent
-  const unsigned largest = e4m3 ? 0x7e : 0x7b;
-  unsigned result = largest + 1;
-  const double size = std::fabs(x);
-  if (size < 0x1p20) {
-    const int exponent = size < std::ldexp(1.0, least) ? least : std::ilogb(size);
-    const auto steps = unsigned(std::nearbyint(std::ldexp(size, digits - exponent)));
-    result = (unsigned(exponent - least) << digits) + steps;  // a leading bit is one exponent more
-  }
-  if (result > largest) result = saturation == __NV_SATFINITE ? largest : e4m3 ? 0x7f : 0x7c;
-  return uint8_t(sign | result);
+namespace emu {
+constexpr const Fp8Format& format_of(__nv_fp8_interpretation_t kind) {
+  return kind == __NV_E4M3 ? kFormatE4m3 : kFormatE5m2;
 }
+}  // namespace emu
+
 inline __nv_fp8_storage_t __nv_cvt_float_to_fp8(float x, __nv_saturation_t saturation,
                                                 __nv_fp8_interpretation_t kind) {
-  return x != x ? 0x7f : __nv_cvt_double_to_fp8(x, saturation, kind);
+  return emu::to_fp8(double(x), emu::format_of(kind), saturation == __NV_SATFINITE);
+}
+inline __nv_fp8_storage_t __nv_cvt_double_to_fp8(double x, __nv_saturation_t saturation,
+                                                 __nv_fp8_interpretation_t kind) {
+  if (x == x) return emu::to_fp8(x, emu::format_of(kind), saturation == __NV_SATFINITE);
+  const auto bits = std::bit_cast<uint64_t>(x);  // a NaN keeps its sign, and of e5m2 two bits
+  return uint8_t(bits >> 63 << 7 | (kind == __NV_E4M3 ? 0x7f : 0x7e | (bits >> 50 & 3)));
 }
 inline __half_raw __nv_cvt_fp8_to_halfraw(__nv_fp8_storage_t x, __nv_fp8_interpretation_t kind) {
-  const unsigned size = x & 0x7f, sign = (x & 0x80) << 8;
-  if (size > (kind == __NV_E4M3 ? 0x7e : 0x7c)) return {0x7fff};
-  if (kind == __NV_E5M2) return {uint16_t(x << 8)};
-  const float value =
-      size < 8 ? float(size) * 0x1p-9f : std::ldexp(float(8 + size % 8), int(size / 8) - 10);
-  return {uint16_t(sign | __half(value).bits)};
+  return {emu::fp8_to_fp16(x, emu::format_of(kind))};
 }
 inline __nv_fp8_storage_t __nv_cvt_halfraw_to_fp8(__half_raw x, __nv_saturation_t saturation,
                                                   __nv_fp8_interpretation_t kind) {

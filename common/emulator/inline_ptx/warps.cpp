@@ -152,8 +152,9 @@ Step multiply_warpgroup(Instruction& instruction) {  // wgmma
     const auto major = [&](const Arg& arg) {
       return frame.get(arg) & 1 ? layout::Major::kMN : layout::Major::kK;
     };
-    const WgmmaKind kind{columns, half ? Element::kFp16 : Element::kBf16,
-                         rows ? layout::Major::kK : major(first), major(rows ? first : second)};
+    const Element element = half ? Element::kFp16 : Element::kBf16;
+    const WgmmaKind kind{columns, element, element, rows ? layout::Major::kK : major(first),
+                         major(rows ? first : second)};
     auto* const sums = static_cast<float*>(neighbours(frame, d, "accumulators"));
     const auto* const registers =
         rows ? static_cast<const uint32_t*>(neighbours(frame, a, "registers of A")) : nullptr;

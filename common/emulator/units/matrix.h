@@ -18,17 +18,28 @@ void load_matrices(uint32_t* registers, int count, bool transpose, uint32_t addr
 void store_matrices(const uint32_t* registers, int count, bool transpose, uint32_t address,
                     SourceLocation where);
 
-enum class Element : uint8_t { kFp16, kBf16 };
+enum class Element : uint8_t { kFp16, kBf16, kE4m3, kE5m2 };
+constexpr bool is_fp8(Element element) {
+  return element == Element::kE4m3 || element == Element::kE5m2;
+}
+// The k of a product, whose operands have rows (columns) of 32 bytes.
+constexpr int depth_of(Element element) { return is_fp8(element) ? 32 : 16; }
 
 // mma.sync.m16n8k<depth>, depth 8 or 16: d[4] += A fragment a[depth / 4] * B fragment b[depth / 8].
 void multiply_accumulate(float* d, const uint32_t* a, const uint32_t* b, int depth, Element element,
                          SourceLocation where);
 
+// mma.sync.m16n8k32 of FP8: d[4] += A fragment a[4] * B fragment b[2], with the bits of compute
+// capability 9.0.
+void multiply_accumulate_fp8(float* d, const uint32_t* a, const uint32_t* b, Element of_a,
+                             Element of_b, SourceLocation where);
+
 // sums[row][column] += sum over k of a[row][k] * b[column][k], as a Tensor Core adds: 16 x
-// `columns` sums, `pitch` floats per row. `columns` is a multiple of 8.
+// `columns` sums, `pitch` floats per row. `columns` is a multiple of 8. A row of A and a column of
+// B are 32 bytes: 16 elements, or 32 of FP8, two in every 16 bits, the first in the lower half.
 // Keeps the first NaN that it makes or takes in.
-void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns,
-                    Element element, float* sums, int pitch, ProductNan& nan);
+void multiply_strip(const uint16_t (&a)[16][16], const uint16_t (*b)[16], int columns, Element of_a,
+                    Element of_b, float* sums, int pitch, ProductNan& nan);
 
 // Why the sum of these products, of which one is infinite or NaN, is NaN although the summand is
 // not: "inf * 0", "inf - inf", or "A" or "B", where the first factor is that is NaN already.

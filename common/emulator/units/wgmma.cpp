@@ -71,7 +71,9 @@ struct Accumulators {
   }
 };
 
-// What a warp's part of a wgmma multiplies.
+// What a warp's part of a wgmma multiplies: rows of A and columns of B, 32 bytes each. Elements of
+// FP8 are taken in pairs, neighbours in k, as if a pair were an element of 16 bits: so they lie in
+// the same places, in shared memory and in registers.
 struct Operands {
   uint16_t a[16][16], b[256][16];
 };
@@ -133,7 +135,10 @@ struct Expected {
   std::string described() const {  // "wgmma.wait_group 1 at kernels/14_softmax_overlap.cu:295"
     std::string what = name;
     if (name == kWait) what += " " + std::to_string(groups);
-    if (is_product()) what += ".m64n" + std::to_string(product.kind.columns) + "k16";
+    if (is_product()) {
+      what += ".m64n" + std::to_string(product.kind.columns) + "k" +
+              std::to_string(product.kind.depth());
+    }
     return what + " at " + place(where);
   }
   bool is_at(const Expected& other) const {
@@ -216,7 +221,7 @@ bool overlap(uintptr_t begin, uintptr_t end, uintptr_t other_begin, uintptr_t ot
 // ---- operands in shared memory ------------------------------------------------------------------
 
 // Calls f(shared address, mn, k) for each 16 bytes of rows (columns) `first` to first + count - 1:
-// eight elements along the major dimension from (mn, k) on.
+// eight elements of 16 bits (pairs of FP8) along the major dimension from (mn, k) on.
 template <typename F>
 void for_each_chunk(uint64_t descriptor, layout::Major major, int first, int count, F f) {
   const bool k_major = major == layout::Major::kK;
@@ -253,7 +258,8 @@ void read_operand(const Cta& cta, const Product& product, uint64_t descriptor, l
 }
 
 void check_descriptor(const Cta& cta, uint32_t first_address, uint64_t descriptor,
-                      layout::Major major, int count, const char* operand, SourceLocation where) {
+                      layout::Major major, int count, int depth, const char* operand,
+                      SourceLocation where) {
   using namespace layout;
   const uint32_t start = descriptor_start(descriptor), base = descriptor_base_offset(descriptor),
                  span = uint32_t(swizzle_span(descriptor_mode(descriptor))), chunks = span / 16;
@@ -273,7 +279,7 @@ void check_descriptor(const Cta& cta, uint32_t first_address, uint64_t descripto
     fail(
         "%s at %s: element (%d, k = %d) of %s would be at byte %lld of shared memory, outside the "
         "SharedStorage of %zu bytes\n  Wrong: the descriptor's start address, LBO or SBO.",
-        kName, place(where).c_str(), mn, k, operand,
+        kName, place(where).c_str(), mn, k * depth / 16, operand,
         (long long)(address) - (long long)(first_address), cta.shared_bytes);
   });
 }
@@ -341,8 +347,8 @@ void execute(Product& product, const Warp& warp) {
   Accumulators& sums = *product.sums;
   if (!product.accumulate) std::fill(sums.values.begin(), sums.values.end(), 0.0f);
   ProductNan nan;
-  multiply_strip(operands.a, operands.b, columns, product.kind.element, sums.values.data(), columns,
-                 nan);
+  multiply_strip(operands.a, operands.b, columns, product.kind.of_a, product.kind.of_b,
+                 sums.values.data(), columns, nan);
   nan.row += 16 * (warp.index % kWarpgroup);
   note_nan(warp, nan, product.where);
   product.taken.reset();
@@ -628,7 +634,8 @@ void meet_warpgroup(const Warp& warp, Expected mine) {
 // were read once. (How often the hardware reads them is not documented, so there are no
 // wavefronts.)
 void count(const Product& product, Warp& warp) {
-  const auto columns = uint64_t(product.kind.columns);
+  const auto columns = uint64_t(product.kind.columns), depth = uint64_t(product.kind.depth());
+  const Kind kind = is_fp8(product.kind.of_a) ? Kind::kWgmmaFp8 : Kind::kWgmma;
   const uint64_t bytes = columns * 16 * 2 / kWarpgroup + (product.a_in_registers ? 0 : 16 * 16 * 2);
   if (Recorder* const recorder = warp.lanes->cta->recorder) {
     std::vector<Recorder::Piece> pieces;  // the first bytes of each operand tell whose they are
@@ -638,12 +645,12 @@ void count(const Product& product, Warp& warp) {
       const uint8_t* const at = shared_pointer(start, 16, kName, product.where);
       pieces.push_back({0, uintptr_t(at), 16, 0});
     }
-    recorder->moves(warp, Kind::kWgmma, pieces);
+    recorder->moves(warp, kind, pieces);
   }
-  record(warp, {Kind::kWgmma,
+  record(warp, {kind,
                 kFullMask,
                 product.where,
-                {.requests = 1, .bytes = bytes, .flops = 2 * 16 * columns * 16}});
+                {.requests = 1, .bytes = bytes, .flops = 2 * 16 * columns * depth}});
   Recorder* const recorder = warp.lanes->cta->recorder;
   if (!recorder || !product.a_in_registers) return;
   const bool known =
@@ -675,8 +682,11 @@ void issue(WgmmaOperands** lanes, const WgmmaKind& kind, SourceLocation where) {
   products_of(warp).issued++;
   check_registers(lanes, kind, warp, where);
   const uint32_t first_address = shared_address(cta.shared);
-  if (!from_registers) check_descriptor(cta, first_address, any.a, kind.major_a, 64, "A", where);
-  check_descriptor(cta, first_address, any.b, kind.major_b, kind.columns, "B", where);
+  const int depth = kind.depth();
+  if (!from_registers) {
+    check_descriptor(cta, first_address, any.a, kind.major_a, 64, depth, "A", where);
+  }
+  check_descriptor(cta, first_address, any.b, kind.major_b, kind.columns, depth, "B", where);
 
   WarpProducts& products = products_of(warp);
   Product product{kind,           where, any.a, any.b,         any.accumulate,

@@ -19,9 +19,10 @@
 namespace emu {
 
 struct WgmmaKind {
-  int columns;  // N
-  Element element;
-  layout::Major major_a, major_b;
+  int columns;                     // N
+  Element of_a, of_b;              // both of 16 bits and the same, or both of FP8
+  layout::Major major_a, major_b;  // of FP8 kK
+  int depth() const { return depth_of(of_a); }
   bool operator==(const WgmmaKind&) const = default;
 };
 

@@ -441,9 +441,8 @@ void add_strips(Matrices& all) {
       memcpy(sums[row], all.c + size_t((first + row) * product.n) * 4, size_t(product.n) * 4);
     }
     const bool before = all.nan.found;
-    multiply_strip(a, b, product.n,
-                   product.factor == Number::kFp16 ? Element::kFp16 : Element::kBf16, sums[0], 32,
-                   all.nan);
+    const Element element = product.factor == Number::kFp16 ? Element::kFp16 : Element::kBf16;
+    multiply_strip(a, b, product.n, element, element, sums[0], 32, all.nan);
     if (all.nan.found && !before) all.nan.row += first;
     for (int row = 0; row < rows; row++) {
       memcpy(all.d + size_t((first + row) * product.n) * 4, sums[row], size_t(product.n) * 4);
