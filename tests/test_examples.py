@@ -95,6 +95,12 @@ PTX = [
     ("cvt.f32.f16 %0, %1;", "f=h", "(unsigned short)0x3c01", "0x1.004p0f"),
     ("cvt.rn.bf16x2.f32 %0, %1, %2;", "r=ff", "1.0f 2.0f", "0x3f804000"),
     ("cvt.rn.relu.f16x2.f32 %0, %1, %2;", "r=ff", "-1.0f 2.0f", "0x00004000"),
+    ("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;", "h=ff", "1.0f -500.0f", "0x38fe"),
+    ("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;", "h=ff", "1.125f INFINITY", "0x3c7b"),
+    ("cvt.rn.satfinite.relu.e4m3x2.f32 %0, %1, %2;", "h=ff", "-1.0f 0.5f", "0x0030"),
+    ("cvt.rn.satfinite.e5m2x2.f16x2 %0, %1;", "h=r", "0x3c00c400", "0x3cc4"),
+    ("cvt.rn.f16x2.e4m3x2 %0, %1;", "r=h", "(unsigned short)0x7fb8", "0x7fffbc00"),
+    ("cvt.rn.f16x2.e5m2x2 %0, %1;", "r=h", "(unsigned short)0xfc01", "0xfc000100"),
     ("cvt.rzi.s32.f32 %0, %1;", "r=f", "-2.9f", "0xfffffffe"),
     ("cvt.rni.u8.f32 %0, %1;", "r=f", "300.0f", "255"),
     ("cvt.rni.s32.f32 %0, %1;", "r=f", "2.5f", "2"),
@@ -528,18 +534,72 @@ int main(int n, char**) {
         self.assertIn("warp 0 lanes 0-31: waits in bar.sync at mine.cu:9 (", hang)
         self.assertIn("bar.sync at mine.cu:5, but lane 0 of the same warp is in bar.sync at mine.cu:3: all lanes", part)
 
-    def test_products_of_fp8_and_the_profiler_are_refused(self):
+    def test_inline_ptx_of_fp8(self):
+        """wgmma cuts its sums to 14 bits, mma.sync on 9.0 does not: it multiplies fp16."""
+        text = """
+#include <cstdint>
+#include <cstdio>
+__device__ uint64_t describe(uint32_t at) { return (at & 0x3ffff) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62; }
+__global__ void f(float* out, float start, int how) {
+  __shared__ alignas(1024) uint32_t s[72 * 32];
+  for (int i = threadIdx.x; i < 72 * 32; i += 128) s[i] = i < 64 * 32 ? 0x38383838 : 0x3c3c3c3c;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  const uint32_t at = __cvta_generic_to_shared(s), b = 0x3c3c3c3c;
+  uint32_t a[4] = {0x38383838, 0x38383838, 0x38383838, 0x38383838};
+  float d[4] = {start, start, start, start};
+  if (how == 2) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
+  } else {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    if (how == 0) {
+      asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2 {%0, %1, %2, %3}, %4, %5, 1, 1, 1;"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(describe(at)), "l"(describe(at + 64 * 128)));
+    } else {
+      asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1;"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(describe(at + 64 * 128)));
+    }
+    asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  }
+  out[threadIdx.x] = d[0] == d[1] && d[0] == d[2] && d[0] == d[3] ? d[0] : -1;
+}
+int main() {
+  float *out, h[128];
+  cudaMalloc(&out, 512);
+  for (int how = 0; how < 3; how++) {
+    for (const float start : {0.0f, 4096.75f, 16384.0f}) {
+      f<<<1, 128>>>(out, start, how);
+      cudaMemcpy(h, out, 512, cudaMemcpyDeviceToHost);
+      int same = 0;
+      for (const float x : h) same += x == h[0];
+      printf("%d: %g + 32 = %.9g in %d\\n", how, start, h[0], same);
+    }
+  }
+}
+"""
+        output = self.emulate(text)
+        for how in (0, 1):
+            self.assertIn(f"{how}: 0 + 32 = 32 in 128\n{how}: 4096.75 + 32 = 4128.5 in 128\n{how}: 16384 + 32 = 16384 in 128\n", output)
+        self.assertIn("2: 0 + 32 = 32 in 128\n2: 4096.75 + 32 = 4128.75 in 128\n2: 16384 + 32 = 16416 in 128\n", output)
+        self.assertIn("of wgmma the emulator knows m64nNk16 with operands of f16 and bf16, and m64nNk32 with operands of e4m3 and e5m2, ",
+                      self.emulate(text.replace("m64n8k32.f32.e4m3.e5m2", "m64n8k32.f32.e4m3.f16"), code=1))
+        self.assertIn("and m16n8k32 with operands of e4m3 and e5m2 and sums of f32, alone",
+                      self.emulate(text.replace("m16n8k32.row", "m16n8k16.row"), code=1))
+
+    def test_smaller_types_and_the_profiler_are_refused(self):
         text = """__global__ void k() {
   float d[4];
-  unsigned long long a = 0;
-  asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.e5m2.e5m2 {%0, %1, %2, %3}, %4, %4, 1, 1, 1;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a));
+  unsigned a = 0;
+  asm volatile("mma.sync.aligned.kind::f8f6f4.m16n8k32.row.col.f32.e2m1.e2m1.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%4, %4}, {%0, %1, %2, %3};"
+    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a));
 }
 int main() {
   k<<<1, 128>>>();
   cudaDeviceSynchronize();
 }
 """
-        self.assertIn("products of FP8 and smaller types are not in the emulator, and .e5m2 is one: those of f16 and bf16 are", self.emulate(text, code=1))
+        self.assertIn("types smaller than FP8 are not in the emulator, and .e2m1 is one: e4m3 and e5m2 are", self.emulate(text, code=1))
         self.assertIn("mine.cu:2: cupti.h belongs to CUDA's profiler, which reads a GPU's counters: leave it out, as scripts/fa emulate counts itself\n",
                       self.emulate("\n#include <cupti.h>\nint main() {}\n", code=2))
 
@@ -1269,7 +1329,7 @@ int main(int count, char** words) {
         self.assertEqual(self.emulate(text, before=["-D", "3"], code=2), "error: -D 3 is no macro: write -D NAME or -D NAME=VALUE\n")
 
     def test_inline_ptx_computes(self):
-        """The program is right on an H200, too."""
+        """The program is right on an H200, too; the lines of FP8 have not been there."""
         lines = []
         for number, (text, constraints, values, result) in enumerate(PTX):
             kind, _, inputs = constraints.partition("=") if "=" in constraints else (constraints[0], "", constraints)

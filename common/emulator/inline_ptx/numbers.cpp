@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "common/emulator/core/float16.h"
+#include "common/emulator/core/float8.h"
 #include "common/emulator/core/half_types.h"
 #include "common/emulator/inline_ptx/program.h"
 #include "common/emulator/units/warp.h"
@@ -348,12 +349,45 @@ double to_whole(double value, const std::string& mode) {
   return std::nearbyint(value);  // ties to even
 }
 
+// FP8, always two: of two floats, of which the second becomes the lower byte, or of a pair of fp16;
+// and back to a pair of fp16.
+Step convert_fp8(Instruction& instruction, Type to, Type from, bool relu, bool finite) {
+  const bool back = from.is_fp8(), of_floats = from == Type{'f', 32};
+  const Type pair{'f', 16, 2};
+  const bool known = back ? to == pair && from.lanes == 2 && !finite
+                          : (of_floats || from == pair) && to.lanes == 2 && finite;
+  if (!known) {
+    instruction.unknown(
+        "of FP8 the emulator knows .rn.satfinite to a pair, of f32 or f16x2, and .rn from a pair "
+        "to f16x2");
+  }
+  const Fp8Format& format = (back ? from : to).kind == '4' ? kFormatE4m3 : kFormatE5m2;
+  const std::vector<Arg> args = instruction.args(of_floats ? 3 : 2);
+  return [=, &format](Frame& frame) {
+    uint64_t result = 0;
+    for (int i = 0; i < 2; i++) {
+      double value = back ? double(fp8_to_float(uint8_t(frame.get(args[1]) >> (8 * i)), format))
+                     : of_floats ? floating(frame, args[i == 0 ? 2 : 1], from, 0, false)
+                                 : floating(frame, args[1], from, i, false);
+      if (relu && value <= 0) value = 0;
+      result |= back ? uint64_t(float_to_fp16(float(value))) << (16 * i)
+                     : uint64_t(to_fp8(value, format, true)) << (8 * i);
+    }
+    frame.set(args[0], result);
+  };
+}
+
 Step convert(Instruction& instruction) {
   const std::string whole = instruction.take_any({"rni", "rzi", "rmi", "rpi"});
   const bool ties_away = instruction.take("rna");
   Rounding rounding = take_rounding(instruction);
   const bool finite = instruction.take("satfinite");
   const Type to = instruction.first_type(), from = instruction.first_type();
+  if (to.is_fp8() || from.is_fp8()) {
+    const bool nearest = rounding.mode == FE_TONEAREST && !ties_away && whole.empty();
+    if (!nearest || rounding.saturate || rounding.flush) instruction.unknown();
+    return convert_fp8(instruction, to, from, rounding.relu, finite);
+  }
   const bool flush = rounding.flush && from == Type{'f', 32};  // .ftz is for .f32 alone
   rounding.flush = rounding.flush && to == Type{'f', 32};
   const size_t halves = size_t(to.lanes);

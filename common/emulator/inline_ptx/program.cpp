@@ -466,12 +466,13 @@ namespace {
 
 bool read_type(std::string_view word, Type* type) {
   static const std::map<std::string_view, Type> table = {
-      {"pred", {'p', 1}},      {"b8", {'b', 8}},     {"b16", {'b', 16}},  {"b32", {'b', 32}},
-      {"b64", {'b', 64}},      {"b128", {'b', 128}}, {"u8", {'u', 8}},    {"u16", {'u', 16}},
-      {"u32", {'u', 32}},      {"u64", {'u', 64}},   {"s8", {'s', 8}},    {"s16", {'s', 16}},
-      {"s32", {'s', 32}},      {"s64", {'s', 64}},   {"f16", {'f', 16}},  {"f32", {'f', 32}},
-      {"f64", {'f', 64}},      {"bf16", {'x', 16}},  {"tf32", {'t', 32}}, {"f16x2", {'f', 16, 2}},
-      {"bf16x2", {'x', 16, 2}}};
+      {"pred", {'p', 1}},       {"b8", {'b', 8}},     {"b16", {'b', 16}},  {"b32", {'b', 32}},
+      {"b64", {'b', 64}},       {"b128", {'b', 128}}, {"u8", {'u', 8}},    {"u16", {'u', 16}},
+      {"u32", {'u', 32}},       {"u64", {'u', 64}},   {"s8", {'s', 8}},    {"s16", {'s', 16}},
+      {"s32", {'s', 32}},       {"s64", {'s', 64}},   {"f16", {'f', 16}},  {"f32", {'f', 32}},
+      {"f64", {'f', 64}},       {"bf16", {'x', 16}},  {"tf32", {'t', 32}}, {"f16x2", {'f', 16, 2}},
+      {"bf16x2", {'x', 16, 2}}, {"e4m3", {'4', 8}},   {"e5m2", {'5', 8}},  {"e4m3x2", {'4', 8, 2}},
+      {"e5m2x2", {'5', 8, 2}}};
   const auto found = table.find(word);
   if (found == table.end()) return false;
   *type = found->second;
@@ -531,10 +532,10 @@ bool Instruction::has_type() const {
 void Instruction::without_type() const {
   for (const std::string& word : words_) {
     const std::string_view type(word);
-    for (const char* const small : {"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"}) {
+    for (const char* const small : {"e2m3", "e3m2", "e2m1"}) {
       if (type != small) continue;
-      unknown("products of FP8 and smaller types are not in the emulator, and ." + word +
-              " is one: those of f16 and bf16 are");
+      unknown("types smaller than FP8 are not in the emulator, and ." + word +
+              " is one: e4m3 and e5m2 are");
     }
   }
   unknown("it has no type");

@@ -95,10 +95,12 @@ struct Frame {
 
 using Step = std::function<void(Frame&)>;
 
-// A type of PTX: kind b, u, s, f, and x for bf16; `lanes` 2 for f16x2.
+// A type of PTX: kind b, u, s, f, x for bf16, t for tf32, 4 for e4m3 and 5 for e5m2; `lanes` 2 for
+// f16x2.
 struct Type {
   char kind = 'b';
   int bits = 32, lanes = 1;
+  bool is_fp8() const { return kind == '4' || kind == '5'; }
   bool operator==(const Type&) const = default;
 };
 

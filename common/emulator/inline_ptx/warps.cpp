@@ -2,6 +2,7 @@
 // barriers, fences. PTX ISA, "Warp Level Matrix Instructions", "Asynchronous Warpgroup Level Matrix
 // Instructions", "Parallel Synchronization and Communication Instructions".
 #include <algorithm>
+#include <optional>
 
 #include "common/emulator/core/float16.h"
 #include "common/emulator/core/memory.h"
@@ -50,27 +51,47 @@ Step move_matrices(Instruction& instruction, bool loads) {
   };
 }
 
+// The elements of A and B; nothing: a product that the emulator does not have. Those of FP8 may
+// differ.
+struct Factors {
+  Element a, b;
+};
+std::optional<Element> element_of(Type type) {
+  if (type == Type{'f', 16}) return Element::kFp16;
+  if (type == Type{'x', 16}) return Element::kBf16;
+  if (type == Type{'4', 8}) return Element::kE4m3;
+  if (type == Type{'5', 8}) return Element::kE5m2;
+  return {};
+}
+std::optional<Factors> factors_of(Type a, Type b, bool fp8) {
+  const std::optional<Element> x = element_of(a), y = element_of(b);
+  if (!x || !y || is_fp8(*x) != fp8 || is_fp8(*y) != fp8 || (!fp8 && *x != *y)) return {};
+  return Factors{*x, *y};
+}
+
 Step multiply_matrices(Instruction& instruction) {  // mma
   instruction.expect("sync");
   instruction.expect("aligned");
-  const std::string shape = instruction.take_any({"m16n8k16", "m16n8k8"});
+  const std::string shape = instruction.take_any({"m16n8k16", "m16n8k8", "m16n8k32"});
   const Type d_type = instruction.first_type(), a_type = instruction.first_type(),
              b_type = instruction.first_type(), c_type = instruction.first_type();
-  const bool half = a_type == Type{'f', 16}, brain = a_type == Type{'x', 16};
-  const bool half_sums = d_type == Type{'f', 16} && half;
-  if (shape.empty() || a_type != b_type || d_type != c_type || !(half || brain) ||
-      !(half_sums || d_type == Type{'f', 32})) {
+  const bool fp8 = shape == "m16n8k32";
+  const std::optional<Factors> factors = factors_of(a_type, b_type, fp8);
+  const bool half_sums = d_type == Type{'f', 16} && a_type == d_type;
+  if (shape.empty() || !factors || d_type != c_type || !(half_sums || d_type == Type{'f', 32})) {
     instruction.unknown(
-        "of mma the emulator knows m16n8k8 and m16n8k16 with operands of f16 and bf16 alone");
+        "of mma the emulator knows m16n8k8 and m16n8k16 with operands of f16 and bf16, and "
+        "m16n8k32 with operands of e4m3 and e5m2 and sums of f32, alone");
   }
   instruction.expect("row");
   instruction.expect("col");
-  const size_t depth = shape == "m16n8k16" ? 16 : 8;
+  const int depth = fp8 ? 32 : shape == "m16n8k16" ? 16 : 8;
   instruction.expect_args(4);
   const std::vector<Arg> d = instruction.list(0), a = instruction.list(1), b = instruction.list(2),
                          c = instruction.list(3);
   const size_t sums = half_sums ? 2 : 4;
-  if (d.size() != sums || a.size() != depth / 4 || b.size() != depth / 8 || c.size() != sums) {
+  const size_t registers = depth == 8 ? 2 : 4;  // of A, and twice those of B
+  if (d.size() != sums || a.size() != registers || b.size() != registers / 2 || c.size() != sums) {
     instruction.unknown("its fragments have other numbers of registers");
   }
   return [=](Frame& frame) {
@@ -82,8 +103,11 @@ Step multiply_matrices(Instruction& instruction) {  // mma
     }
     for (size_t i = 0; i < a.size(); i++) a_registers[i] = frame.get<uint32_t>(a[i]);
     for (size_t i = 0; i < b.size(); i++) b_registers[i] = frame.get<uint32_t>(b[i]);
-    multiply_accumulate(sum, a_registers, b_registers, int(depth),
-                        half ? Element::kFp16 : Element::kBf16, frame.where);
+    if (fp8) {
+      multiply_accumulate_fp8(sum, a_registers, b_registers, factors->a, factors->b, frame.where);
+    } else {
+      multiply_accumulate(sum, a_registers, b_registers, depth, factors->a, frame.where);
+    }
     for (size_t i = 0; i < sums; i++) {
       if (half_sums) {
         frame.set(d[i], uint64_t(float_to_fp16(sum[2 * i])) |
@@ -128,32 +152,35 @@ Step multiply_warpgroup(Instruction& instruction) {  // wgmma
   if (Step step = instruction.of_groups("wait_group", wait)) return step;
   instruction.expect("mma_async");
   int columns = 0;
+  bool fp8 = false;
   for (int n = 8; n <= 256 && !columns; n += 8) {
-    if (instruction.take("m64n" + std::to_string(n) + "k16")) columns = n;
+    const std::string shape = "m64n" + std::to_string(n);
+    fp8 = instruction.take(shape + "k32");
+    if (fp8 || instruction.take(shape + "k16")) columns = n;
   }
   const Type d_type = instruction.first_type(), a_type = instruction.first_type(),
              b_type = instruction.first_type();
-  const bool half = a_type == Type{'f', 16}, brain = a_type == Type{'x', 16};
-  if (!columns || d_type != Type{'f', 32} || a_type != b_type || !(half || brain)) {
+  const std::optional<Factors> factors = factors_of(a_type, b_type, fp8);
+  if (!columns || d_type != Type{'f', 32} || !factors) {
     instruction.unknown(
-        "of wgmma the emulator knows m64nNk16 with operands of f16 and bf16 and sums of f32 alone");
+        "of wgmma the emulator knows m64nNk16 with operands of f16 and bf16, and m64nNk32 with "
+        "operands of e4m3 and e5m2, with sums of f32 alone");
   }
   const std::vector<Arg> d = instruction.list(0), a = instruction.list(1);
   const bool rows = a.size() == 4;
-  instruction.expect_args(rows ? 7 : 8);
+  instruction.expect_args(fp8 ? 6 : rows ? 7 : 8);  // of FP8 both operands are K-major
   if (int(d.size()) != columns / 2) instruction.unknown("it needs N / 2 accumulators");
   const Arg b = instruction.arg(2), scale_d = instruction.arg(3), scale_a = instruction.arg(4),
-            scale_b = instruction.arg(5), first = instruction.arg(6),
-            second = rows ? Arg{} : instruction.arg(7);
+            scale_b = instruction.arg(5), first = fp8 ? Arg{} : instruction.arg(6),
+            second = fp8 || rows ? Arg{} : instruction.arg(7);
   return [=](Frame& frame) {
     if (frame.get<int32_t>(scale_a) != 1 || frame.get<int32_t>(scale_b) != 1) {
       misuse(operation, frame.where, "the emulator does not negate its operands");
     }
     const auto major = [&](const Arg& arg) {
-      return frame.get(arg) & 1 ? layout::Major::kMN : layout::Major::kK;
+      return !fp8 && frame.get(arg) & 1 ? layout::Major::kMN : layout::Major::kK;
     };
-    const Element element = half ? Element::kFp16 : Element::kBf16;
-    const WgmmaKind kind{columns, element, element, rows ? layout::Major::kK : major(first),
+    const WgmmaKind kind{columns, factors->a, factors->b, rows ? layout::Major::kK : major(first),
                          major(rows ? first : second)};
     auto* const sums = static_cast<float*>(neighbours(frame, d, "accumulators"));
     const auto* const registers =
