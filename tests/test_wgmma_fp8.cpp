@@ -12,6 +12,8 @@
 //   mma      what nvcc 13 makes of it for sm_90a: conversions to fp16, two m16n8k16, an addition.
 //            The sums of m16n8k16 are an H200's (golden/warp_matrix_probe.cu).
 //   cvt      PTX ISA, "cvt".
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -25,6 +27,7 @@
 #include "common/emulator/core/first_nan.h"
 #include "common/emulator/core/launch.h"
 #include "common/launch/launch.h"
+#include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/convert_fp8.h"

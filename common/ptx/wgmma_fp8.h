@@ -31,9 +31,13 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/ptx/hook.h"
 #include "common/ptx/wgmma.h"  // IWYU pragma: export
 #ifdef __CUDACC__
 #include "common/ptx/wgmma_fp8_instructions.h"
+#else
+#include "common/emulator/units/matrix.h"
+#include "common/emulator/units/wgmma.h"
 #endif
 
 namespace ptx {

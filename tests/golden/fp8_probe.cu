@@ -1,5 +1,7 @@
 // What conversions to FP8 and back, wgmma m64nNk32 and mma.sync m16n8k32 give on this machine:
 // hashes for comparison with what an H200 gives.
+#include <cuda_fp8.h>
+
 #include <bit>
 #include <cstdio>
 #include <cstring>
