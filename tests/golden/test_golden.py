@@ -9,7 +9,7 @@ import sys
 
 program, golden, *arguments = sys.argv[1:]
 if not os.path.exists(golden):
-    print(f"skipped: {os.path.basename(golden)} has not been captured; on an H200: "
+    print(f"skipped: {os.path.basename(golden)} has not been captured on a GPU; on an H200: "
           f"{' '.join([os.path.basename(program), *arguments])} > {os.path.basename(golden)}")
     sys.exit(77)
 run = subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True, timeout=590)
