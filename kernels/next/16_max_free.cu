@@ -328,7 +328,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
       row_sum[h] *= rescale[h];
     }
   };
-  // Computes P of a tile again, whose sums were too large, while no PV is under way.
+  // Computes P of a tile again, whose sums were too large, while no PV is under way. A query tile's
+  // first K tile has no O yet.
   const auto again = [&](auto& p, bool first) {
     maxima = !R::kWide;  // later tiles would probably fail, too
     raise();
