@@ -75,6 +75,13 @@ inline std::string describe(const Problem& p) {
          std::to_string(p.seq_len) + "_B" + std::to_string(p.batch) + "H" + std::to_string(p.heads);
 }
 
+// The problem, in FP8 if the kernel takes no other.
+inline Problem for_kernel(const Kernel& kernel, Problem p) {
+  const bool may_be = p.fp8 == Fp8::kNone && p.packed.empty() && p.page_size == 0;
+  if (kernel.takes.fp8 && may_be) p.fp8 = Fp8::kTile;
+  return p;
+}
+
 // One checked launch (on a GPU a few, since they are timed too).
 inline Record run_once(const Kernel& kernel, const Problem& problem, const std::string& inputs,
                        uint64_t seed) {
@@ -83,7 +90,8 @@ inline Record run_once(const Kernel& kernel, const Problem& problem, const std::
   protocol.iterations = 3;
   protocol.inputs = inputs;
   protocol.seed = seed;
-  return Runner(problem, make_inputs(problem, inputs, seed), protocol).run(kernel);
+  const Problem p = for_kernel(kernel, problem);
+  return Runner(p, make_inputs(p, inputs, seed), protocol).run(kernel);
 }
 
 // The same output and counters again, with one thread of the operating system and with five.

@@ -120,6 +120,7 @@ constexpr Golden kGolden[] = {
     {"hot_diagonal", 0xad016a205476780e, 0x9fed87135efcb9e8},
     {"uneven_rows", 0x6f10ff85fd41db3b, 0x533a67dc897a72d0},
     {"huge_v", 0x6ca2cc564dabacd, 0xd3a8c9e64f0c1a15},
+    {"outliers", 0x7ad9ae3dc5197b4b, 0xd31f42b0b6fbfb65},
     {"mixed_heads", 0x40b8a4b45c5024d1, 0x8b152aea64b7218f},
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bench/library.h"
+#include "common/harness/fp8.h"
 #include "common/harness/results.h"
 #include "tests/fake_gpu.h"
 #include "tests/support.h"
@@ -186,13 +187,18 @@ class CheckedOutput {
     q_ = eights(made_.q);
     k_ = eights(problem.page_size > 0 ? pool_.k : made_.k);
     v_ = eights(problem.page_size > 0 ? pool_.v : made_.v);
-    originals_ = {q_.data(), k_.data(), v_.data(), q_.size(), k_.size(), inputs == "normal"};
+    k_changes_ = inputs == "normal" && problem.fp8 != Fp8::kRotated;
     std::vector<Eight> q = q_, k = k_, v = v_;
-    change_inputs(originals_, nonce, q.data(), k.data(), v.data());
+    change_inputs(originals(), nonce, q.data(), k.data(), v.data());
     changed_ = made_;
     read(k, changed_.k);
     read(v, changed_.v);
     reference_ = make_reference(problem, changed_, problem.seq_len);
+    if (problem.fp8 == Fp8::kNone) return;
+    const Inputs rounded = in_16_bits(problem, round_to_fp8(problem, made_));
+    q_ = eights(rounded.q);
+    k_ = eights(rounded.k);
+    v_ = eights(rounded.v);
   }
   const Inputs& made() const { return made_; }
   const Inputs& changed() const { return changed_; }
@@ -207,7 +213,7 @@ class CheckedOutput {
   Found check(const std::vector<uint16_t>& output, const std::vector<float>& lse) const {
     const auto rows = rows_to_check(problem_, head_rows(problem_), nonce_);
     std::vector<float> parts(part_floats(kRowsChecked, problem_.head_dim));
-    const OutputCheck check{originals_,  problem_,     pool_.block_table.data(),
+    const OutputCheck check{originals(), problem_,     pool_.block_table.data(),
                             rows.data(), kRowsChecked, parts.data()};
     std::vector<Eight> aligned(output.size() / 8);
     memcpy(aligned.data(), output.data(), output.size() * 2);
@@ -237,12 +243,15 @@ class CheckedOutput {
       }
     }
   }
+  Originals originals() const {
+    return {q_.data(), k_.data(), v_.data(), q_.size(), k_.size(), k_changes_};
+  }
   Problem problem_;
   uint64_t nonce_;
+  bool k_changes_ = true;
   Inputs made_, changed_;
   Pool pool_;
   std::vector<Eight> q_, k_, v_;
-  Originals originals_;
   Reference reference_;
 };
 
@@ -257,7 +266,10 @@ TEST(CheckedOutputs, AreRightWhereTheOracleSaysSo) {
   grouped.kv_len = 2500;
   paged.kv_heads = 2;
   paged.page(16, {100, 0, 17, 301});
-  for (Problem each : {causal, packed, grouped, paged}) {
+  Problem tiles = grouped, rotated = causal;
+  tiles.fp8 = Fp8::kTile;
+  rotated.fp8 = Fp8::kRotated;
+  for (Problem each : {causal, packed, grouped, paged, tiles, rotated}) {
     for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
       each.dtype = dtype;
       const CheckedOutput checked(each, "normal", 12345);
@@ -269,11 +281,14 @@ TEST(CheckedOutputs, AreRightWhereTheOracleSaysSo) {
       // More than roundings give a row, and less than one element may be off.
       for (size_t i = 0; i < output.size(); i++) {
         const float value = to_float(output[i], dtype);
-        output[i] = from_float(value * (dtype == Dtype::kFp16 ? 1.003f : 1.012f), dtype);
+        const float factor = each.fp8 != Fp8::kNone  ? 1.2f
+                             : dtype == Dtype::kFp16 ? 1.003f
+                                                     : 1.012f;
+        output[i] = from_float(value * factor, dtype);
       }
       EXPECT_GE(checked.check(output, lse).wrong_rows, 16u) << "some rows see no key";
       output = checked.output();
-      for (float& row : lse) row += 1e-3f;
+      for (float& row : lse) row += each.fp8 != Fp8::kNone ? 0.3f : 1e-3f;
       EXPECT_GE(checked.check(output, lse).wrong_rows, 16u);
       lse = checked.lse();
       output.front() = output.back() = 0xffff;

@@ -1,11 +1,15 @@
 // Problems beyond the plain one: masks, lengths, heads of keys, packed sequences. The reference is
 // judged against plain loops, the kernels of kernels/beyond against the reference.
+#include <cuda_fp8.h>
+
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <tuple>
 #include <utility>
 
+#include "common/harness/fp8.h"
 #include "common/harness/results.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
@@ -577,13 +581,14 @@ TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
     if (!is_beyond(kernel)) continue;
     const size_t all = all_input_names().size();
     for (size_t i = 0; i < all; i++) {
-      // plain takes ten times as long as the others, and treats all scores alike: half of the
-      // inputs, and the last one, whose heads differ.
-      if (kernel.name == "beyond/plain" && i >= 8 && i + 1 < all) continue;
+      // Kernels on CUDA cores take ten times as long as the others, and treat all scores alike:
+      // half of the inputs, and the last one, whose heads differ.
+      if (kernel.traits == Traits::kSlow && i >= 8 && i + 1 < all) continue;
       const std::string inputs = all_input_names()[i];
       for (const Mask mask : {Mask::kNone, Mask::kCausal}) {
-        const Problem p = make_problem(GetParam(), mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16,
-                                       i % 4 < 2 ? 64 : 128);
+        const Problem p =
+            for_kernel(kernel, make_problem(GetParam(), mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16,
+                                            i % 4 < 2 ? 64 : 128));
         if (!refusal(kernel, p).empty() || (mask == Mask::kNone && i % 3 != 0)) continue;
         const Record record = run_once(kernel, p, inputs, 1);
         EXPECT_EQ(record.status, Status::kPassed)
@@ -621,8 +626,9 @@ TEST(Edges, OfTilesAndOfNumbers) {
           make_problem(shapes[i], mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16, i % 4 < 2 ? 64 : 128);
       int runs = 0;
       for (const Kernel& kernel : kernels()) {
-        if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
-        const Record record = run_once(kernel, p, "hot_diagonal", 1);
+        const Problem of_kernel = for_kernel(kernel, p);
+        if (!is_beyond(kernel) || !refusal(kernel, of_kernel).empty()) continue;
+        const Record record = run_once(kernel, of_kernel, "hot_diagonal", 1);
         EXPECT_EQ(record.status, Status::kPassed)
             << kernel.name << describe(p) << ": " << record.reason;
         runs++;
@@ -638,8 +644,9 @@ TEST_P(Beyond, SetsOfBuffersTakeTurns) {
   Protocol protocol;
   protocol.rotating_inputs = 3;
   for (const Kernel& kernel : kernels()) {
-    if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
-    const Record record = Runner(p, make_inputs(p, "normal", 1), protocol).verify(kernel);
+    const Problem of_kernel = for_kernel(kernel, p);
+    if (!is_beyond(kernel) || !refusal(kernel, of_kernel).empty()) continue;
+    const Record record = Runner(of_kernel, make_inputs(p, "normal", 1), protocol).verify(kernel);
     EXPECT_EQ(record.status, Status::kPassed) << kernel.name << ": " << record.reason;
   }
 }
@@ -649,12 +656,126 @@ TEST_P(Beyond, TheSameBitsWhateverTheRunAndTheNumberOfThreads) {
   int runs = 0;
   std::string skipped;
   for (const Kernel& kernel : kernels()) {
-    if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
-    const std::string reason = expect_same_bits(kernel, p);
+    const Problem of_kernel = for_kernel(kernel, p);
+    if (!is_beyond(kernel) || !refusal(kernel, of_kernel).empty()) continue;
+    const std::string reason = expect_same_bits(kernel, of_kernel);
     runs += reason.empty();
     if (!reason.empty()) skipped = reason;
   }
   if (runs == 0) GTEST_SKIP() << skipped;
+}
+
+// ---- FP8 ----------------------------------------------------------------------------------------
+constexpr Fp8 kEveryFp8[] = {Fp8::kHead, Fp8::kTile, Fp8::kRotated};
+
+TEST(OfFp8, EveryScaleOnEveryInputIsRight) {
+  int runs = 0;
+  for (const Kernel& kernel : kernels()) {
+    for (size_t i = 0; kernel.takes.fp8 && i < all_input_names().size(); i++) {
+      // The last of the tiles has few rows.
+      const Dtype dtype = i % 4 < 2 ? Dtype::kBf16 : Dtype::kFp16;
+      Problem p = problem(1, 1, 130, i % 2 ? 64 : 128, dtype);
+      p.kv_len = 265;
+      p.fp8 = kEveryFp8[i % 3];
+      const Record record = run_once(kernel, p, all_input_names()[i], 1);
+      EXPECT_EQ(record.status, Status::kPassed)
+          << kernel.name << ", " << all_input_names()[i] << ": " << record.reason;
+      runs++;
+    }
+  }
+  EXPECT_GE(runs, 18);
+}
+
+TEST(OfFp8, NumbersThatFitStayAsTheyAre) {
+  Problem p = problem(1, 1, 256, 64, Dtype::kBf16);
+  Inputs inputs = make_inputs(p, "one_hot_v", 1);
+  for (size_t i = 0; i < inputs.k.size(); i++) {
+    // 448, the largest, in every tile, and all other e4m3 of 2^-9 and more.
+    __nv_fp8_e4m3 number;
+    number.__x = uint8_t(i % 127);
+    inputs.k[i] = from_float(float(number), p.dtype);
+  }
+  for (const Fp8 fp8 : {Fp8::kHead, Fp8::kTile}) {
+    p.fp8 = fp8;
+    const Fp8Inputs rounded = round_to_fp8(p, inputs);
+    for (size_t i = 0; i < inputs.k.size(); i++) {
+      ASSERT_EQ(rounded.k[i], to_float(inputs.k[i], p.dtype)) << i;
+      ASSERT_EQ(rounded.v[i], to_float(inputs.v[i], p.dtype)) << i;
+    }
+  }
+}
+
+// An outlier takes its bits from those alone that share its scale; after a rotation the row's other
+// numbers get them back.
+TEST(OfFp8, AnOutlierReachesAsFarAsItsScale) {
+  Problem p = problem(1, 1, 384, 128, Dtype::kBf16);
+  Inputs inputs = make_inputs(p, "normal", 1);
+  const size_t outlier = 130 * 128 + 5;  // in row 130, of the second tile
+  inputs.k[outlier] = from_float(1e5f, p.dtype);
+  const auto error = [&](Fp8 fp8, size_t row) {  // of Q K^T, q the row of Q with the same number
+    p.fp8 = fp8;
+    const Fp8Inputs rounded = round_to_fp8(p, inputs);
+    double sum = 0, size = 0;
+    for (size_t other = 0; other < 384; other++) {
+      double exact = 0, actual = 0;
+      for (size_t c = 0; c < 128; c++) {
+        exact += double(to_float(inputs.q[row * 128 + c], p.dtype)) *
+                 double(to_float(inputs.k[other * 128 + c], p.dtype));
+        actual += double(rounded.q[row * 128 + c]) * double(rounded.k[other * 128 + c]);
+      }
+      if (other / 128 == 1) continue;
+      sum += (actual - exact) * (actual - exact);
+      size += exact * exact;
+    }
+    return std::sqrt(sum / size);
+  };
+  EXPECT_GT(error(Fp8::kHead, 0), 0.1) << "1e5 / 448 is far above most numbers";
+  EXPECT_LT(error(Fp8::kTile, 0), 0.05);
+  EXPECT_LT(error(Fp8::kRotated, 0), 0.05);
+}
+
+// FlashAttention-3's inputs: a rotation gives back what outliers cost, and costs nothing without.
+TEST(OfFp8, ARotationHelpsAgainstOutliers) {
+  std::map<Fp8, double> of_outliers, of_normal;
+  for (const Fp8 fp8 : kEveryFp8) {
+    Problem p = problem(1, 1, 1024, 128, Dtype::kBf16);
+    p.fp8 = fp8;
+    const auto error = [&](const std::string& inputs) {  // of a kernel that only rounds the inputs
+      const Reference reference = make_reference(p, make_inputs(p, inputs, 1), p.seq_len);
+      return compare(p, reference, rounded(reference, p.dtype)).rel_unrounded;
+    };
+    of_outliers[fp8] = error("outliers");
+    of_normal[fp8] = error("normal");
+  }
+  EXPECT_LT(of_outliers[Fp8::kRotated], 0.7 * of_outliers[Fp8::kTile]);
+  EXPECT_LT(of_outliers[Fp8::kRotated], 0.7 * of_outliers[Fp8::kHead]);
+  for (const Fp8 fp8 : kEveryFp8) EXPECT_NEAR(of_normal[fp8], 0.046, 0.002) << name_of(fp8);
+}
+
+// As if the second tile of V had another tile's scale.
+TEST(OfFp8, AWrongScaleOfATileIsFound) {
+  Problem p = problem(1, 1, 256, 64, Dtype::kBf16);
+  for (const Fp8 fp8 : kEveryFp8) {
+    p.fp8 = fp8;
+    Inputs inputs = make_inputs(p, "normal", 1);
+    const Reference reference = make_reference(p, inputs);
+    EXPECT_TRUE(compare(p, reference, rounded(reference, p.dtype)).passed);
+    for (size_t i = 128 * 64; i < inputs.v.size(); i++)
+      inputs.v[i] = from_float(1.25f * to_float(inputs.v[i], p.dtype), p.dtype);
+    EXPECT_FALSE(compare(p, reference, rounded(make_reference(p, inputs), p.dtype)).passed);
+  }
+}
+
+TEST(OfFp8, IsRefusedInOneSentence) {
+  Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  const Kernel& kernel = find_kernel("fp8_plain");
+  EXPECT_EQ(refusal(kernel, p), "takes --fp8 head, tile or rotated, not none");
+  p.fp8 = Fp8::kTile;
+  EXPECT_EQ(refusal(kernel, p), "");
+  EXPECT_EQ(refusal(kernels().front(), p), "takes --fp8 none, not tile");
+  p.pack({{3, 3}});
+  EXPECT_EQ(error_of<BadInput>([&] { validate(p, true); }),
+            "--fp8 goes with neither --lengths nor --page-size");
 }
 
 #ifndef FA_WITH_CUDA
@@ -748,8 +869,9 @@ TEST_P(Beyond, RowsLieAnywhere) {
   const Problem p = make_problem(GetParam(), Mask::kCausal, Dtype::kBf16, 64);
   int runs = 0;
   for (const Kernel& kernel : kernels()) {
-    if (!kernel.takes.strides || !refusal(kernel, p).empty()) continue;
-    expect_rows_anywhere(kernel, p);
+    const Problem of_kernel = for_kernel(kernel, p);
+    if (!kernel.takes.strides || !refusal(kernel, of_kernel).empty()) continue;
+    expect_rows_anywhere(kernel, of_kernel);
     runs++;
   }
   EXPECT_GT(runs, 0);
@@ -872,12 +994,13 @@ TEST_P(LongSameBits, LaunchAfterLaunch) {
   const int launches = on_gpu() ? 5000 : 2;  // of each problem
   const int heads = on_gpu() ? 40 : 1;       // more query tiles than CTAs at a time
   // In the last problem there are fewer query tiles than SMs, so split_keys merges pieces.
-  for (const auto& [p, sms] : {std::pair{problem(1, heads, 512, 128, Dtype::kBf16), 3},
-                               {problem(1, heads, 384, 64, Dtype::kFp16), 3},
-                               {problem(1, 1, 512, 64, Dtype::kFp16), 20}}) {
+  for (const auto& [plain, sms] : {std::pair{problem(1, heads, 512, 128, Dtype::kBf16), 3},
+                                   {problem(1, heads, 384, 64, Dtype::kFp16), 3},
+                                   {problem(1, 1, 512, 64, Dtype::kFp16), 20}}) {
 #ifndef FA_WITH_CUDA
     emu::options().sms = sms;
 #endif
+    const Problem p = for_kernel(GetParam(), plain);
     const Inputs inputs = make_inputs(p, "normal", 5);
     const size_t bytes = p.element_count() * sizeof(uint16_t);
     Buffer q("Q", bytes), k("K", bytes), v("V", bytes), o("O", bytes);

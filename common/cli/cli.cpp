@@ -91,7 +91,7 @@ void list_kernels(const std::string& file) {
   std::string lines;
   for (const Kernel& kernel : kernels()) {
     if (file.empty()) printf("%s\n", kernel.name.c_str());
-    const auto& [causal, any_length, kv_heads, packed, lse, paged, strides] = kernel.takes;
+    const auto& [causal, any_length, kv_heads, packed, lse, paged, strides, fp8] = kernel.takes;
     const Json about = {{"kernel", kernel.name},
                         {"source", source_of(kernel.name)},
                         {"compute_capability", kernel.needs.compute_capability},
@@ -104,7 +104,8 @@ void list_kernels(const std::string& file) {
                           {"packed", packed},
                           {"lse", lse},
                           {"paged", paged},
-                          {"strides", strides}}}};
+                          {"strides", strides},
+                          {"fp8", fp8}}}};
     lines += (lines.empty() ? "[" : ",\n ") + about.dump();
   }
   if (!file.empty()) write_file_whole(file, lines + "]\n");

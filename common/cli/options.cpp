@@ -26,6 +26,7 @@ struct Arguments {
   std::vector<int> seq_lens = {on_gpu() ? 4096 : 256};
   int head_dim = 128;
   std::string mask = "none";
+  std::string fp8 = "none";
   int q_len = 0, kv_len = 0, kv_heads = 0;  // 0: seq_len, seq_len, heads
   std::vector<int> lengths, kv_lengths;     // of packed sequences; kv_lengths also with pages
   int page_size = 0;                        // 0: not in pages
@@ -107,6 +108,11 @@ void declare(Parser& app, Arguments& arguments) {
   app.add_option("--mask", arguments.mask,
                  "none, or causal: query i sees keys up to i + kv-len - q-len")
       .one_of({"none", "causal"}, false)
+      .show_default();
+  app.add_option("--fp8", arguments.fp8,
+                 "Q, K and V rounded to eight bits (e4m3) with a scale per head or per\n"
+                 "tile of 128 rows, Q and K also rotated before: head, tile or rotated")
+      .one_of({"none", "head", "tile", "rotated"}, false)
       .show_default();
   app.add_option("--q-len", arguments.q_len, "queries a head [default: --seq-len]").range(1, kMost);
   app.add_option("--kv-len", arguments.kv_len, "keys a head [default: --seq-len]").range(1, kMost);
@@ -240,6 +246,9 @@ Problem problem_of(const Arguments& arguments, int seq_len) {
   problem.head_dim = arguments.head_dim;
   problem.dtype = arguments.dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
   problem.mask = arguments.mask == "causal" ? Mask::kCausal : Mask::kNone;
+  for (const Fp8 fp8 : {Fp8::kHead, Fp8::kTile, Fp8::kRotated}) {
+    if (arguments.fp8 == name_of(fp8)) problem.fp8 = fp8;
+  }
   if (arguments.q_len > 0) problem.seq_len = arguments.q_len;
   const int kv_len = arguments.kv_len > 0 ? arguments.kv_len : seq_len;
   if (kv_len != problem.seq_len) problem.kv_len = kv_len;
@@ -416,8 +425,8 @@ std::optional<Request> read_command_line(int argc, char** argv) {
     return request;
   }
   if (app.has("--protocol")) {  // again, over the protocol's values
-    for (const char* option : {"--score-std", "--mask", "--q-len", "--kv-len", "--kv-heads",
-                               "--lengths", "--kv-lengths", "--page-size"}) {
+    for (const char* option : {"--score-std", "--mask", "--fp8", "--q-len", "--kv-len",
+                               "--kv-heads", "--lengths", "--kv-lengths", "--page-size"}) {
       if (app.has(option)) throw BadInput(std::string(option) + " does not go with --protocol");
     }
     const Arguments defaults = apply_protocol(app, arguments);

@@ -92,6 +92,15 @@ Problem read_problem(const Fields& fields, bool any_length) {
     }
     problem.mask = mask == "causal" ? Mask::kCausal : Mask::kNone;
   }
+  if (fields.has("fp8")) {
+    const std::string fp8 = fields.text("fp8");
+    for (const Fp8 each : {Fp8::kHead, Fp8::kTile, Fp8::kRotated}) {
+      if (fp8 == name_of(each)) problem.fp8 = each;
+    }
+    if (problem.fp8 == Fp8::kNone) {
+      throw BadInput(fields.where() + ": 'fp8' must be head, tile or rotated, not " + fp8);
+    }
+  }
   if (fields.has("kv_len")) problem.kv_len = int(fields.whole("kv_len", packed ? 0 : 1));
   if (fields.has("kv_heads")) problem.kv_heads = int(fields.whole("kv_heads", 1));
   if (packed) {

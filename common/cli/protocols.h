@@ -37,8 +37,8 @@ class Fields {
 };
 
 // dtype, batch, heads, seq_len and head_dim; score_std and score_growth, both or neither; mask,
-// kv_len, kv_heads, lengths and kv_lengths, where there are any. Throws BadInput, also for a shape
-// that makes no sense and, without any_length, for a seq_len that is no multiple of 128.
+// fp8, kv_len, kv_heads, lengths and kv_lengths, where there are any. Throws BadInput, also for a
+// shape that makes no sense and, without any_length, for a seq_len that is no multiple of 128.
 Problem read_problem(const Fields& fields, bool any_length = false);
 
 struct NamedProtocol {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/harness/device.h"
+#include "common/harness/oracle.h"
 #include "common/launch/launch.h"
 
 namespace fa {
@@ -158,7 +159,8 @@ struct Threads {
 
 struct Rounding {
   bool bf16;
-  float unit, smallest_subnormal;  // 2^-8 of bf16, 2^-11 of fp16
+  float unit, p_unit, norm_unit, p_least, o_least, products;  // of Precision
+  float short_products, short_sums, lse;                      // in FP8
 };
 
 // What a part of a row's keys gives, in this order: the highest score, the sum of p = e^(score -
@@ -242,7 +244,7 @@ struct RowSums {
         for (int key = begin_of_group; key < begin_of_group + keys_of_group; key++) {
           if (first + key >= end) break;
           const float p = expf(shared.scores[key] - highest);
-          const float lost = fminf(p, rounding.smallest_subnormal / 2);
+          const float lost = fminf(p, rounding.p_least / 2);
           mine.weights += p;
           const size_t at = key_row(row, first + key) * size_t(eights) + size_t(t % eights);
           const Eight of_v = originals.v[at];
@@ -321,8 +323,9 @@ struct JudgeRow {
     };
     for (int i = 0; i < kKeyParts; i++) products = fmaxf(products, part[i * size + 2]);
     weights = row.keys > 0 ? sum(1, true) : 1;
-    const float error_of_sums =
-        2 * ((4 + sqrtf(float(head_dim))) * 0x1p-24f * products + float(row.keys) * 0x1p-24f / 8);
+    const float error_of_sums = 2 * (rounding.products * products + float(row.keys) * 0x1p-24f / 8);
+    const float of_short = rounding.short_products * products;
+    const float short_sums = 2 * of_short + rounding.short_sums;
     Threads<Mine> threads;
     threads.each([&](int t, Mine&) {
       Squares all = {};
@@ -330,10 +333,12 @@ struct JudgeRow {
         const float value = sum(3 + column, true) / weights;
         const float of_abs = sum(3 + head_dim + column, true) / weights;
         const float lost = sum(3 + 2 * head_dim + column, false) / weights;
-        const float inexact = error_of_sums * of_abs + lost + rounding.smallest_subnormal / 2;
-        const float unit = rounding.unit;
-        const float allowed =
-            row.keys > 0 ? unit * fabsf(value) + 2 * unit * of_abs + inexact : 0.0f;
+        const float inexact = error_of_sums * of_abs + lost + rounding.o_least / 2 +
+                              short_sums * (fabsf(value) + fminf(of_short, 1.0f) * of_abs);
+        const float allowed = row.keys > 0
+                                  ? rounding.unit * fabsf(value) +
+                                        (2 * rounding.p_unit + short_sums) * of_abs + inexact
+                                  : 0.0f;
         const float actual = element(place.row(row.row)[column / 8], column % 8, rounding.bf16);
         const double error = double(actual) - double(value);
         all.of_error += error * error;
@@ -350,13 +355,14 @@ struct JudgeRow {
     threads.each([&](int t, Mine&) {
       if (t > 0) return;
       const Squares& all = shared.squares[0];
-      const double unit = double(rounding.unit);
+      const double unit = double(rounding.norm_unit);
       bool right = all.wrong == 0 &&
                    sqrt(all.of_error) <= 1.5 * unit * sqrt(all.of_value) + sqrt(all.of_inexact);
       if (place.output.lse) {
         const float lse = row.keys > 0 ? highest + logf(weights) : highest;
         const float actual = place.output.lse[row.row];
-        const float allowed = 2 * (error_of_sums + 0x1p-21f + 0x1p-22f * fabsf(lse));
+        const float allowed =
+            2 * (error_of_sums + of_short + 0x1p-21f + 0x1p-22f * fabsf(lse)) + rounding.lse;
         if (actual != lse && !(fabsf(actual - lse) <= allowed)) right = false;
       }
       if (!right) count_one(wrong);
@@ -437,7 +443,17 @@ void check_output(const OutputCheck& check, uint64_t nonce, const OutputRows& ou
                   Found* found) {
   const Problem& problem = check.problem;
   const bool bf16 = problem.dtype == Dtype::kBf16;
-  const Rounding rounding{bf16, bf16 ? 0x1p-8f : 0x1p-11f, bf16 ? 0x1p-133f : 0x1p-24f};
+  const Precision precision = precision_of(problem);
+  const Rounding rounding{bf16,
+                          float(precision.unit),
+                          float(precision.p_unit),
+                          float(precision.norm_unit),
+                          float(precision.p_least),
+                          float(precision.o_least),
+                          float(precision.products),
+                          float(precision.short_products),
+                          float(precision.short_sums),
+                          problem.fp8 == Fp8::kNone ? 0.0f : 0x1p-3f};
   const OutputPlace place = output_place(problem, output);
   for_each(problem.row_count() * place.eights,
            FindNotANumber{place, bf16 ? 0x7f80'7f80'7f80'7f80u : 0x7c00'7c00'7c00'7c00u,

@@ -42,6 +42,14 @@ float sign(uint64_t stream, uint64_t index) {
   return hash(stream ^ hash(index)) & 1 ? 1.0f : -1.0f;
 }
 
+// N(0, 1) and, of one element of a thousand, N(0, 100) besides.
+float with_outliers(uint64_t stream, uint64_t index) {
+  constexpr uint64_t kOneOfAThousand = ~uint64_t(0) / 1000;
+  const uint64_t other = hash(stream);
+  const bool outlier = hash(other ^ hash(index)) < kOneOfAThousand;
+  return normal(stream, index) + (outlier ? 10.0f * normal(other, index) : 0.0f);
+}
+
 }  // namespace
 
 float to_float(uint16_t bits, Dtype dtype) {
@@ -72,7 +80,7 @@ const std::vector<std::string>& hot_input_names() {
 const std::vector<std::string>& all_input_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = input_names();
-    all.insert(all.end(), {"hot_diagonal", "uneven_rows", "huge_v", "mixed_heads"});
+    all.insert(all.end(), {"hot_diagonal", "uneven_rows", "huge_v", "outliers", "mixed_heads"});
     return all;
   }();
   return names;
@@ -214,6 +222,8 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
         q = c != (of_five < 2 ? 0 : of_five - 1) ? 0.0f : of_five == 1 ? -1024.0f : 1024.0f;
       } else if (kind == "tiny") {
         q *= 0x1p-14f;
+      } else if (kind == "outliers") {
+        q = with_outliers(q_stream, row * d + c);
       } else if (kind == "hot_diagonal") {
         // The column of the last key that this query sees under a causal mask.
         const int64_t last = int64_t(position) + at.lengths.kv_len - at.lengths.q_len;
@@ -263,6 +273,9 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
       } else if (kind == "tiny") {
         k *= 0x1p-14f;
         v *= 0x1p-14f;
+      } else if (kind == "outliers") {
+        k = with_outliers(k_stream, index);
+        v = with_outliers(v_stream, index);
       } else if (kind == "one_hot_v") {
         v = position % d == c ? 1.0f : 0.0f;
       } else if (kind == "hot_diagonal") {

@@ -63,7 +63,7 @@ const std::vector<std::string>& input_names();
 //                   block, and ordinary ones
 const std::vector<std::string>& hot_input_names();
 
-// All of input_names and four more, which no table of speeds has:
+// All of input_names and five more, which no table of speeds has:
 //   hot_diagonal    the last key that a causal query sees and the first that it does not see are
 //                   as hot as each other and 8 nats hotter than the keys before them, in fifteen of
 //                   sixteen rounds of head_dim keys: a mask that is off by a key shows as a whole
@@ -77,6 +77,9 @@ const std::vector<std::string>& hot_input_names();
 //                   are 60 nats, then 90, then 60, ... above those of the block before, over 64
 //                   blocks; then again. Where a reference lags behind by 60 nats, P is about 2^87:
 //                   in bf16 that is in range, but P V is not.
+//   outliers        N(0, 1) and, of one element of a thousand, N(0, 100) besides: those of
+//                   FlashAttention-3's Table 3, on FP8, where an outlier leaves few bits to the
+//                   numbers that share its scale
 //   mixed_heads     heads of K are of seven kinds in turn: normal, equal_keys, hot_row, large,
 //                   tiny, increasing_max, huge_scores. What a CTA keeps from a query tile of one
 //                   head does not fit the next head.

@@ -10,14 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "common/harness/fp8.h"
 #include "common/harness/parallel.h"
 
 namespace fa {
 namespace {
-
-double rounding_unit(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-8; }
-double smallest_normal(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-14 : 0x1p-126; }
-double smallest_subnormal(Dtype dtype) { return dtype == Dtype::kFp16 ? 0x1p-24 : 0x1p-133; }
 
 // `head` is the number of the head of a sequence among all.
 std::set<int> choose_rows(Mask mask, const Sequence& lengths, size_t head, int rows_per_head) {
@@ -65,6 +62,17 @@ std::string locate(const Problem& problem, const HeadRows& at, size_t row, size_
 
 }  // namespace
 
+Precision precision_of(const Problem& problem) {
+  const bool fp16 = problem.dtype == Dtype::kFp16;
+  const double unit = fp16 ? 0x1p-11 : 0x1p-8, least = fp16 ? 0x1p-24 : 0x1p-133;
+  const double products = (4.0 + std::sqrt(double(problem.head_dim))) * 0x1p-24;
+  if (problem.fp8 == Fp8::kNone) {
+    return {unit, unit, unit, fp16 ? 0x1p-14 : 0x1p-126, least, least, products, 0, 0};
+  }
+  return {unit,  0x1p-4, 0x1p-5, 0x1p-9, 0x1p-12, least, products, problem.head_dim * 0x1p-16,
+          0x1p-7};
+}
+
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head) {
   const size_t d = size_t(problem.head_dim);
   Reference reference;
@@ -87,13 +95,17 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   for (auto* const values : {&reference.lse, &reference.lse_allowed})
     values->resize(reference.rows.size());
 
-  const double u = rounding_unit(problem.dtype);
+  const Precision precision = precision_of(problem);
+  const bool fp8 = problem.fp8 != Fp8::kNone;
+  const Fp8Inputs of_fp8 = fp8 ? round_to_fp8(problem, inputs) : Fp8Inputs{};
   const double scale = problem.own_scale ? double(*problem.own_scale) : 1 / std::sqrt(double(d));
   std::vector<double> table(1 << 16);  // of all 16-bit patterns
   for (size_t bits = 0; bits < table.size(); bits++)
     table[bits] = double(to_float(uint16_t(bits), problem.dtype));
-  const auto widen = [&](const std::vector<uint16_t>& tensor, size_t row, std::vector<double>& to) {
-    for (size_t c = 0; c < d; c++) to[c] = table[tensor[row * d + c]];
+  const auto widen = [&](const std::vector<uint16_t>& tensor, const std::vector<float>& rounded,
+                         size_t row, std::vector<double>& to) {
+    for (size_t c = 0; c < d; c++)
+      to[c] = fp8 ? double(rounded[row * d + c]) : table[tensor[row * d + c]];
   };
 
   struct Row {
@@ -114,11 +126,11 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
       const size_t position = reference.rows[first + i] - at.q_row;
       rows[i].keys = size_t(at.lengths.visible_keys(problem.mask, int(position)));
       rows[i].scores.resize(rows[i].keys);
-      widen(inputs.q, reference.rows[first + i], rows[i].q);
+      widen(inputs.q, of_fp8.q, reference.rows[first + i], rows[i].q);
     }
     const size_t most_keys = rows.back().keys;  // the later the row, the more
     for (size_t j = 0; j < most_keys; j++) {
-      widen(inputs.k, at.kv_row + j, wide);
+      widen(inputs.k, of_fp8.k, at.kv_row + j, wide);
       for (Row& row : rows) {
         if (j >= row.keys) continue;
         Lanes sum = {}, products = {};
@@ -141,7 +153,7 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
       }
     }
     for (size_t j = 0; j < most_keys; j++) {
-      widen(inputs.v, at.kv_row + j, wide);
+      widen(inputs.v, of_fp8.v, at.kv_row + j, wide);
       for (Row& row : rows) {
         if (j >= row.keys) continue;
         const double p = std::exp(row.scores[j] - row.highest);
@@ -152,36 +164,48 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
           row.output[c] += term;
           row.weight_of_abs[c] += std::fabs(term);
         }
-        if (p >= smallest_normal(problem.dtype)) continue;
-        const double most_lost = std::min(p, smallest_subnormal(problem.dtype) / 2);
+        if (p >= precision.p_normal) continue;
+        const double most_lost = std::min(p, precision.p_least / 2);
         for (size_t c = 0; c < d; c++) row.lost[c] += most_lost * std::fabs(wide[c]);
       }
     }
+    const auto short_error = [&](const Row& row) {
+      return precision.short_products * row.largest_products * scale;
+    };
     const auto exponent_and_sum_error = [&](const Row& row) {
-      const double score_error =
-          (4.0 + std::sqrt(double(d))) * 0x1p-24 * row.largest_products * scale;
-      return score_error + double(row.keys) * 0x1p-24 / 8;
+      return precision.products * row.largest_products * scale + double(row.keys) * 0x1p-24 / 8;
     };
     for (size_t i = 0; i < rows.size(); i++) {
       const double lse = rows[i].highest + std::log(rows[i].weights);  // -inf of no key
       reference.lse[first + i] = lse;
-      reference.lse_allowed[first + i] = rows[i].keys > 0 ? 2 * exponent_and_sum_error(rows[i]) +
-                                                                0x1p-21 + 0x1p-22 * std::fabs(lse)
-                                                          : 0;
+      const double errors = exponent_and_sum_error(rows[i]) + short_error(rows[i]);
+      reference.lse_allowed[first + i] =
+          rows[i].keys > 0 ? 2 * errors + 0x1p-21 + 0x1p-22 * std::fabs(lse) + (fp8 ? 0x1p-3 : 0)
+                           : 0;
     }
     for (size_t i = 0; i < rows.size() * d; i++) {
       const Row& row = rows[i / d];
       const double weights = row.keys > 0 ? row.weights : 1;
       const double value = row.output[i % d] / weights;
       const double a = row.weight_of_abs[i % d] / weights;
+      const double of_short = short_error(row);
+      const double short_sums = 2 * of_short + precision.short_sums;
       const double inexact = 2 * exponent_and_sum_error(row) * a + row.lost[i % d] / weights +
-                             smallest_subnormal(problem.dtype) / 2;
+                             precision.o_least / 2 +
+                             short_sums * (std::fabs(value) + std::min(of_short, 1.0) * a);
       reference.values[first * d + i] = value;
       reference.inexact[first * d + i] = inexact;
-      reference.allowed[first * d + i] =
-          row.keys > 0 ? u * std::fabs(value) + 2 * u * a + inexact : 0;
+      reference.allowed[first * d + i] = row.keys > 0
+                                             ? precision.unit * std::fabs(value) +
+                                                   (2 * precision.p_unit + short_sums) * a + inexact
+                                             : 0;
     }
   });
+  if (fp8) {
+    Problem before = problem;
+    before.fp8 = Fp8::kNone;
+    reference.unrounded = make_reference(before, inputs, rows_per_head).values;
+  }
   return reference;
 }
 
@@ -244,7 +268,8 @@ Comparison compare(const Problem& problem, const Reference& reference,
     result.bound_ratio = std::max(result.bound_ratio, error / reference.lse_allowed[i]);
   }
 
-  const double u = rounding_unit(problem.dtype);
+  const double u = precision_of(problem).norm_unit;
+  double unrounded_squared = 0, exact_squared = 0;
   for (size_t first = 0, head = 0; first < reference.rows.size(); head++) {
     const size_t end = heads[head].q_row + size_t(heads[head].lengths.q_len);
     if (reference.rows[first] >= end) continue;  // no queries
@@ -262,6 +287,11 @@ Comparison compare(const Problem& problem, const Reference& reference,
                      reference.values[at], reference.allowed[at]);
             return locate(problem, heads[head], reference.rows[first], c) + text;
           });
+        }
+        if (problem.fp8 != Fp8::kNone) {
+          const double exact = reference.unrounded[at];
+          unrounded_squared += (actual - exact) * (actual - exact);
+          exact_squared += exact * exact;
         }
         result.max_abs = std::max(result.max_abs, error);
         if (error > 0)
@@ -287,8 +317,10 @@ Comparison compare(const Problem& problem, const Reference& reference,
       result.tolerance = tolerance;
     }
   }
+  result.rel_unrounded = std::sqrt(unrounded_squared / std::max(exact_squared, 1e-300));
   if (not_finite > 0)
-    result.max_abs = result.rel = result.bound_ratio = std::numeric_limits<double>::quiet_NaN();
+    result.max_abs = result.rel = result.rel_unrounded = result.bound_ratio =
+        std::numeric_limits<double>::quiet_NaN();
   return result;
 }
 

@@ -20,6 +20,7 @@ struct Reference {
   std::vector<double> allowed;  // the same shape: largest error of a correct kernel
   std::vector<double>
       inexact;  // the part of `allowed` that is not the rounding of P and O to 16 bits
+  std::vector<double> unrounded;         // in FP8, the same shape: O of the inputs before rounding
   std::vector<double> lse, lse_allowed;  // [rows.size()]: log-sum-exp, -inf of no key
 };
 
@@ -42,9 +43,27 @@ struct Reference {
 //                          what rounding them to multiples of the smallest subnormal, 2 t, can lose
 //   t                      the same of O
 //
+// Of a problem in FP8 (Problem::fp8) the inputs are what rounding to e4m3 leaves of them (fp8.h);
+// rounding P has 2^-4 in place of u; and t is 2^-13, because at the highest score P may be as small
+// as 2^3. Sums that are cut off behind 14 bits (common/ptx/wgmma_fp8.h) may add head_dim 2^-16
+// max_j scale sum_d |q_d k_jd|, here e', to e, and 2^-7 A to the whole, if no more than 1024 keys
+// are added in one. In a norm these errors mostly cancel: 2 e' + 2^-7 is there of |o| + e' A.
+//
 // Log-sum-exp, in fp32, may be off by 2 (e + N 2^-24 / 8) + 2^-21 + 2^-22 |log-sum-exp|: the errors
-// of exponents and sums as above, and fp32's of the logarithm and of the result.
+// of exponents and sums as above, and fp32's of the logarithm and of the result. In FP8 by 2^-3
+// more, if the rounded P are summed.
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head = 512);
+
+// What the bound is made of.
+struct Precision {
+  double unit, p_unit;                // u of O and of P
+  double norm_unit;                   // u in the norm of a head's errors (compare)
+  double p_normal, p_least;           // below the one P is rounded to multiples of the other, 2 t
+  double o_least;                     // the same of O
+  double products;                    // e per scale sum_d |q_d k_jd|
+  double short_products, short_sums;  // of sums of 14 bits, in FP8: e' likewise, and of A
+};
+Precision precision_of(const Problem& problem);
 
 struct Comparison {
   bool passed = false;
@@ -53,14 +72,17 @@ struct Comparison {
   double bound_ratio = 0;  // largest |error| / allowed error of any element; NaN likewise
   double rel = 0;  // ||error|| / ||reference|| of the head that comes nearest to its tolerance
   double tolerance = 0;  // what rel may be for that head
+  double rel_unrounded =
+      0;  // in FP8: ||error|| / ||O of the inputs before rounding||, of all heads
   size_t checked_rows = 0;
 };
 
 // Compares an output (patterns in the shape of Q), and log-sum-exp if the kernel gives it, element
 // by element with the bounds, and O head by head of every sequence in norm: ||error|| <= 1.5 u
 // ||reference|| + ||inexact||, because rounding errors are independent and their norm is far below
-// the sum of their bounds. Every element of both, not only of the checked rows, must have been
-// written: O with finite numbers. Nothing is averaged over heads.
+// the sum of their bounds. In FP8 u is 2^-5 there, half of what P is rounded by. Every element of
+// both, not only of the checked rows, must have been written: O with finite numbers. Nothing is
+// averaged over heads.
 Comparison compare(const Problem& problem, const Reference& reference,
                    const std::vector<uint16_t>& output, const std::vector<float>& lse = {});
 

@@ -114,6 +114,9 @@ Json to_json(const Record& record) {
                        {"tolerance", finite(c.tolerance)},
                        {"bound_ratio", finite(c.bound_ratio)},
                        {"checked_rows", c.checked_rows}};
+    if (record.problem.fp8 != Fp8::kNone) {
+      result["error"]["rel_unrounded"] = finite(c.rel_unrounded);
+    }
     if (!record.library) result["shared_memory_bytes"] = record.shared_bytes;
     if (!record.ceiling) result["workspace_bytes"] = record.workspace_bytes;
     if (on_gpu() && !record.library) {
@@ -163,6 +166,7 @@ Json rest_to_json(const Problem& problem) {
   Json result = Json::object();
   if (problem.is_plain()) return result;
   if (problem.mask != Mask::kNone) result["mask"] = name_of(problem.mask);
+  if (problem.fp8 != Fp8::kNone) result["fp8"] = name_of(problem.fp8);
   if (problem.kv_heads) result["kv_heads"] = *problem.kv_heads;
   if (problem.kv_len) result["kv_len"] = *problem.kv_len;
   bool differ = false;

@@ -12,9 +12,11 @@
 #include <ratio>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/harness/changes.h"
+#include "common/harness/fp8.h"
 #include "common/launch/launch.h"
 
 namespace fa {
@@ -150,6 +152,13 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
     v.upload(block_table_ ? pool.v.data() : inputs.v.data());
   };
   upload(original_q_, original_k_, original_v_);
+  if (problem.fp8 != Fp8::kNone) {
+    const Inputs rounded = in_16_bits(problem, round_to_fp8(problem, inputs));
+    for (const auto& [name, tensor] :
+         {std::pair("Q", &rounded.q), {"K", &rounded.k}, {"V", &rounded.v}}) {
+      fp8_.emplace_back(name, tensor->size() * 2).upload(tensor->data());
+    }
+  }
   for (int i = 0; i < std::max(1, protocol.rotating_inputs); i++) {
     sets_.push_back({Buffer("Q", bytes), Buffer("K", kv_bytes), Buffer("V", kv_bytes),
                      Buffer("O", bytes), Buffer("lse", problem.row_count() * sizeof(float))});
@@ -203,12 +212,19 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
 
 Originals Runner::originals() const {
   const auto eights = [](const Buffer& of) { return static_cast<const Eight*>(of.data()); };
-  return {eights(original_q_),
-          eights(original_k_),
-          eights(original_v_),
-          original_q_.size() / sizeof(Eight),
-          original_k_.size() / sizeof(Eight),
-          protocol_.inputs == "normal"};
+  return {eights(original_q_), eights(original_k_), eights(original_v_),
+          original_q_.size() / sizeof(Eight), original_k_.size() / sizeof(Eight),
+          // Other signs of K are other numbers of a rotated K, which would be rounded otherwise.
+          protocol_.inputs == "normal" && problem_.fp8 != Fp8::kRotated};
+}
+
+Originals Runner::to_check() const {
+  Originals result = originals();
+  if (fp8_.empty()) return result;
+  result.q = static_cast<const Eight*>(fp8_[0].data());
+  result.k = static_cast<const Eight*>(fp8_[1].data());
+  result.v = static_cast<const Eight*>(fp8_[2].data());
+  return result;
 }
 
 void Runner::change(int set, uint64_t nonce) {
@@ -291,7 +307,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
   checked_rows.upload(rows.data());
   Buffer parts("parts of checked rows",
                part_floats(kRowsChecked, problem_.head_dim) * sizeof(float));
-  OutputCheck check{originals(), problem_};
+  OutputCheck check{to_check(), problem_};
   if (original_table_) check.block_table = static_cast<const int*>(original_table_->data());
   check.parts = static_cast<float*>(parts.data());
   LaunchGraph timed([&] {

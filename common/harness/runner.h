@@ -121,6 +121,7 @@ class Runner {
   };
   Tensors tensors(const Kernel& kernel, int set);
   Originals originals() const;
+  Originals to_check() const;  // what O is computed from
   void change(int set, uint64_t nonce);
   OutputRows output_rows(const Kernel& kernel, int set);
   // The output is NaN until it is written, unless a peer has it in memory of its own.
@@ -138,6 +139,7 @@ class Runner {
   // The inputs as they were made, and the pages of the keys: no kernel has their addresses.
   Buffer original_q_, original_k_, original_v_;
   std::optional<Buffer> original_table_;
+  std::vector<Buffer> fp8_;  // Q, K and V of a problem in FP8, rounded, for checks
   std::vector<Set> sets_;
   std::optional<Buffer> cu_seqlens_q_, cu_seqlens_kv_;  // of packed sequences
   std::optional<Buffer> block_table_, kv_lens_;         // of a problem with pages

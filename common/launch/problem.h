@@ -37,6 +37,19 @@ enum class Mask { kNone, kCausal };
 
 inline const char* name_of(Mask mask) { return mask == Mask::kNone ? "none" : "causal"; }
 
+// How Q, K and V are rounded to e4m3, numbers of eight bits, before they are multiplied. Numbers
+// that share a scale are divided by it first: it is the largest of them over 448, the largest of
+// e4m3. kHead has a scale per head of a sequence, kTile one per 128 rows of a head; with kRotated
+// the rows of Q and K are also rotated before (common/launch/rotation.h). P becomes e4m3 as well,
+// O does not. kNone rounds nothing.
+enum class Fp8 { kNone, kHead, kTile, kRotated };
+
+inline const char* name_of(Fp8 fp8) {
+  constexpr const char* kNames[] = {"none", "head", "tile", "rotated"};
+  return kNames[int(fp8)];
+}
+inline constexpr int kFp8TileRows = 128;
+
 // The lengths of one sequence, 0 included.
 struct Sequence {
   int q_len = 0, kv_len = 0;
@@ -88,6 +101,7 @@ struct Problem {
   int pages = 0;
   std::vector<int> kv_lens;        // with pages: the keys of each sequence, up to kv_len
   std::optional<float> own_scale;  // of the scores, above 0; without: 1/sqrt(head_dim)
+  Fp8 fp8 = Fp8::kNone;            // not of packed sequences or pages
 
   void pack(const std::vector<Sequence>& sequences) {
     packed = sequences;
@@ -117,6 +131,8 @@ struct Problem {
     if (!packed.empty()) return packed[size_t(i)];
     return {seq_len, kv_lens.empty() ? key_len() : kv_lens[size_t(i)]};
   }
+  // Rows that share a scale of FP8, of a head of so many.
+  int rows_per_scale(int rows) const { return fp8 == Fp8::kHead ? rows : kFp8TileRows; }
   int table_pages() const { return (key_len() + page_size - 1) / page_size; }  // per sequence
 
   // The tensors are [blocks, heads, rows, head_dim]: the rows of one head of Q, and of one of K.
@@ -158,7 +174,7 @@ struct Problem {
   // Whether nothing but the fields before `mask` is used.
   bool is_plain() const {
     return mask == Mask::kNone && !kv_len && !kv_heads && packed.empty() && page_size == 0 &&
-           seq_len % 128 == 0;
+           fp8 == Fp8::kNone && seq_len % 128 == 0;
   }
   // Pairs of a query and a key that it sees, over all heads and sequences.
   double attended_pairs() const {

@@ -132,6 +132,9 @@ void validate(const Problem& problem, bool any_length) {
       }
     }
   }
+  if (problem.fp8 != Fp8::kNone && !(problem.packed.empty() && problem.page_size == 0)) {
+    throw BadInput("--fp8 goes with neither --lengths nor --page-size");
+  }
   const size_t rows = std::max(problem.q_rows(), problem.kv_rows());
   if (std::min(problem.q_rows(), problem.kv_rows()) == 0 || rows > (1u << 30)) {
     throw BadInput("--lengths must have a sum from 1 to 1073741824");
@@ -151,6 +154,10 @@ std::string refusal(const Kernel& kernel, const Problem& problem) {
     text += (text.empty() ? "takes " : "; ") + accepted;
   };
   if (problem.mask != Mask::kNone && !takes.causal) add("--mask none, not causal");
+  if (takes.fp8 && problem.fp8 == Fp8::kNone) add("--fp8 head, tile or rotated, not none");
+  if (!takes.fp8 && problem.fp8 != Fp8::kNone) {
+    add(std::string("--fp8 none, not ") + name_of(problem.fp8));
+  }
   if (problem.page_size > 0 && !takes.paged)
     add("K and V in one piece, not in pages (--page-size)");
   if (!problem.packed.empty()) {

@@ -72,6 +72,7 @@ struct Attention {
   int page_size, table_pages;
   Strides q_strides, k_strides, v_strides, o_strides;
   bool contiguous;  // all four, and the strides say so
+  Fp8 fp8;
 };
 
 // Which GPUs a kernel runs on. The emulator runs them all.
@@ -102,6 +103,7 @@ struct Takes {
   bool lse = false;         // the wish for a second output, log-sum-exp
   bool paged = false;       // K and V in pages, and sequences with different numbers of keys
   bool strides = false;  // tensors whose rows lie anywhere, such as [batch, rows, heads, columns]
+  bool fp8 = false;      // problems that are rounded to e4m3, and no others
 };
 
 inline constexpr Takes kEveryProblem{
@@ -276,7 +278,8 @@ class Registration {
                                  tensors.k_strides,
                                  tensors.v_strides,
                                  tensors.o_strides,
-                                 is_contiguous(problem, tensors)};
+                                 is_contiguous(problem, tensors),
+                                 problem.fp8};
 #ifdef FA_TWO_OF_FOUR  // scripts/fa try: half of the work for the compiler
     constexpr int kHeadDim = std::is_same_v<T, __half> ? 64 : 128;
     if (problem.head_dim != kHeadDim) {

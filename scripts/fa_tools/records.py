@@ -12,7 +12,7 @@ from fa_tools.sources import source_of
 from fa_tools.tools import RESULTS, ROOT, SCHEMA, Refused, named, read_json, read_results, read_set, relative
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-REST = ("mask", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size")  # of a problem that is more than a shape, else None
+REST = ("mask", "fp8", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size")  # of a problem that is more than a shape, else None
 Shape = namedtuple("Shape", (*SHAPE, *REST), defaults=(None,) * len(REST))
 
 CONVENTION = "4*B*H*N^2*D"  # of results files: 4*D operations for each pair of a query and a key that it sees
@@ -207,6 +207,8 @@ def describe_rest(shape):
         return " + ".join(map(str, lengths)) if len(lengths) <= 4 else f"{min(lengths)} to {max(lengths)}"
 
     parts = [shape.mask] if shape.mask else []
+    if shape.fp8:
+        parts.append(f"FP8 {shape.fp8}")
     if shape.kv_heads:
         parts.append(f"{shape.kv_heads} key head" + "s" * (shape.kv_heads != 1))
     if shape.lengths:

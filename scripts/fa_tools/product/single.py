@@ -299,6 +299,8 @@ def single(name, dtype="bf16", head_dim=128, library=False):
     path = f"kernels/{name}.cu"
     head, source = re.fullmatch(r"((?://.*\n)+)(?:#include .*\n|\n)+((?:.|\n)*)", (ROOT / path).read_text(encoding="utf-8")).groups()
     kernel = unmarked(LEADS.sub("", re.sub(r"const Registration<Launcher> [^;]*;\n\n", "", source)))
+    if ".fp8 = true" in source:
+        raise Refused(f"{name} computes in FP8, and a single file's program makes no such problem: build it as it is, with its Run line")
     least, exactly = sass.needs_of(name)
     numbered = name[0].isdigit()
     short = name[:2] if numbered else name.removeprefix("beyond/")
