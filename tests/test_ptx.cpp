@@ -405,6 +405,49 @@ void expect_max2(int digits) {
 TEST(Conversions, GreaterOfPairsFp16) { expect_max2<__half>(10); }
 TEST(Conversions, GreaterOfPairsBf16) { expect_max2<__nv_bfloat16>(7); }
 
+// Sums of products, which are rounded once: "Half Precision Floating Point Instructions: fma".
+__global__ void fma2_kernel(const uint32_t* in, uint32_t* out) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  out[i] = ptx::fma2(in[3 * i], in[3 * i + 1], in[3 * i + 2]);
+}
+
+// The fp16 next to x, of two as near the even one; subnormal numbers are 2^-24 apart.
+double nearest_fp16(double x) {
+  const int exponent = x == 0 ? -14 : std::max(std::ilogb(x), -14);
+  const double step = std::ldexp(1.0, exponent - 10), rounded = std::nearbyint(x / step) * step;
+  return std::abs(rounded) > 65504 ? std::copysign(INFINITY, x) : rounded;
+}
+
+TEST(Conversions, SumsOfProductsOfPairsFp16) {
+  // Every pattern in the lower half of a, others in the other five places. Some c all but cancel.
+  std::vector<uint32_t> words(3 * 65536);
+  for (uint32_t i = 0; i < 65536; i++) {
+    words[3 * i] = i | (i * 40503 % 65536) << 16;
+    words[3 * i + 1] = i * 30011 % 65536 | (i * 51787 % 65536) << 16;
+    words[3 * i + 2] = i * 20857 % 65536 | (i * 61813 % 65536) << 16;
+    if (i % 4 == 0) words[3 * i + 1] = 0x3c013c00u, words[3 * i + 2] = words[3 * i] ^ 0x80008000u;
+  }
+  const Buffer in = upload("in", words);
+  Buffer out("out", 65536 * 4);
+  run<fma2_kernel>({dim3(256), dim3(256)}, in, out);
+  const auto sums = download<uint32_t>(out);
+  for (size_t i = 0; i < sums.size(); i++) {
+    for (size_t half = 0; half < 2; half++) {
+      const auto value = [&](uint32_t word) { return value_of(word >> 16 * half & 0xffff, 10); };
+      // Products of fp16 are exact in a double, and so are all but sums of very different size,
+      // whose lost bits only tell on which side of a middle they are.
+      const double exact = std::fma(value(words[3 * i]), value(words[3 * i + 1]),
+                                    value(words[3 * i + 2])),
+                   sum = value(sums[i]);
+      if (std::isnan(exact)) {
+        ASSERT_EQ(sums[i] >> 16 * half & 0xffff, 0x7fffu) << i;
+      } else {
+        ASSERT_EQ(sum, std::isinf(exact) ? exact : nearest_fp16(exact)) << i << ": " << exact;
+      }
+    }
+  }
+}
+
 #ifndef __CUDACC__
 
 // ---- the emulator alone: when copies happen, and what it refuses --------------------------------

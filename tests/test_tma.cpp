@@ -85,6 +85,49 @@ TEST(Bulk, BytesInARow) {
   EXPECT_EQ(download<uint8_t>(out), bytes);
 }
 
+// ---- rows in another order ----------------------------------------------------------------------
+// A tensor of rows of 128 bytes as one of five dimensions: rows 4c + 2b + e of every 16 become rows
+// 8b + 2c + e of the box.
+__global__ void permuted_kernel(const __grid_constant__ TensorMap map, uint8_t* out, int group) {
+#if FA_HOPPER
+  auto& smem = shared_storage<Storage>();
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(&smem.full, 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(&smem.full, 64 * 128);
+    ptx::cp_async_bulk_tensor_load_5d(smem.tile, &map, {0, 0, 0, 0, group}, &smem.full);
+  }
+  __syncthreads();
+  ptx::mbarrier_wait(&smem.full, 0);
+  for (int i = threadIdx.x; i < 64 * 128; i += 32) out[i] = smem.tile[i];
+#endif
+}
+
+TEST(Rows, InAnotherOrderByFiveDimensions) {
+  FA_NEEDS_HOPPER;
+  constexpr uint64_t kRow = 128, kGroups = 6;
+  std::vector<uint8_t> rows(kGroups * 16 * kRow);
+  for (size_t i = 0; i < rows.size(); i++) rows[i] = uint8_t(i / kRow * 5 + i % kRow * 3);
+  const Buffer in = upload("K", rows);
+  Buffer out("out", 64 * kRow);
+  const TensorMap map = make_tensor_map(
+      static_cast<const uint8_t*>(in.data()), {kRow, 2, 4, 2, kGroups},
+      {kRow, 4 * kRow, 2 * kRow, 16 * kRow}, {kRow, 2, 4, 2, 4}, SwizzleMode::k128Bytes);
+  for (const int group : {1, 4}) {  // of the second box, half lies past the end
+    run<permuted_kernel>({dim3(1), dim3(32), sizeof(Storage)}, map, out, group);
+    const auto box = download<uint8_t>(out);
+    for (int row = 0; row < 64; row++) {
+      const int e = row % 2, c = row / 2 % 4, b = row / 8 % 2;
+      const size_t from = size_t(16 * (group + row / 16) + 4 * c + 2 * b + e);
+      for (int i = 0; i < int(kRow); i++) {
+        const int at = row * int(kRow) + (i / 16 ^ row % 8) * 16 + i % 16;
+        const int expected = from < kGroups * 16 ? rows[from * kRow + size_t(i)] : 0;
+        ASSERT_EQ(int(box[size_t(at)]), expected) << "row " << row << ", byte " << i;
+      }
+    }
+  }
+}
+
 // ---- a ring of stages over many laps ------------------------------------------------------------
 constexpr int kStages = 2, kRounds = 37, kConsumers = 3;
 

@@ -84,4 +84,24 @@ __device__ __forceinline__ uint32_t max2(uint32_t a, uint32_t b) {
 #endif
 }
 
+// a * b + c of two pairs of fp16, each element rounded once. PTX ISA, "Half Precision Floating
+// Point Instructions: fma".
+__device__ __forceinline__ uint32_t fma2(uint32_t a, uint32_t b, uint32_t c) {
+#ifdef __CUDACC__
+  uint32_t sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+#else
+  const auto pair = [](uint32_t bits) {
+    __half2 halves;
+    memcpy(&halves, &bits, sizeof halves);
+    return halves;
+  };
+  const __half2 sum = __hfma2(pair(a), pair(b), pair(c));
+  uint32_t bits;
+  memcpy(&bits, &sum, sizeof bits);
+  return bits;
+#endif
+}
+
 }  // namespace ptx

@@ -3,11 +3,11 @@
 // cp.async.bulk.tensor" (sm_90).
 //
 // A tensor map, made by the host (common/launch/tensor_map.h), says where a tensor of up to four
-// dimensions lies in global memory, how large a box of it one copy moves and how the box is
-// swizzled in shared memory. coords: the box's first element in the tensor, the innermost dimension
-// first. A load's box may reach over the tensor's edges or lie beyond them: what is outside is read
-// as zeros. A store's may do so at the end of each dimension: what is outside is not written. Two
-// things of stores, measured on an H200:
+// dimensions, for loads five, lies in global memory, how large a box of it one copy moves and how
+// the box is swizzled in shared memory. coords: the box's first element in the tensor, the
+// innermost dimension first. A load's box may reach over the tensor's edges or lie beyond them:
+// what is outside is read as zeros. A store's may do so at the end of each dimension: what is
+// outside is not written. Two things of stores, measured on an H200:
 //   - They write 16 bytes at a time: of a row whose bytes are no multiple of 16, what follows it as
 //     well, up to such a multiple.
 //   - A box that begins before the tensor, a negative coordinate, stops the GPU with "illegal
@@ -88,6 +88,20 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const Te
         : "memory");
     // [/tensor-load]
   }
+}
+
+// The same of five dimensions, for a box whose rows shall lie in another order than the tensor's: a
+// dimension may have any stride, so that one of 16 rows can be cut into several.
+__device__ __forceinline__ void cp_async_bulk_tensor_load_5d(void* shared, const TensorMap* map,
+                                                             const int (&coords)[5], uint64_t* bar,
+                                                             Where where = Where::current()) {
+  record(Event::kLoadTensor, where, bar);
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(bar)), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]),
+      "r"(coords[3]), "r"(coords[4])
+      : "memory");
 }
 
 // The same box for several CTAs of the cluster, those whose bits `ctas` has: to the same place in
@@ -189,6 +203,10 @@ inline void cp_async_bulk_tensor_load(void* shared, const TensorMap* map,
                                       const int (&coords)[kRank], uint64_t* bar,
                                       Where where = Where::current()) {
   emu::load_box(shared, *map, coords, kRank, bar, where);
+}
+inline void cp_async_bulk_tensor_load_5d(void* shared, const TensorMap* map, const int (&coords)[5],
+                                         uint64_t* bar, Where where = Where::current()) {
+  emu::load_box(shared, *map, coords, 5, bar, where);
 }
 inline void cp_async_bulk_tensor_load_multicast(void* shared, const TensorMap* map,
                                                 const int (&coords)[2], uint64_t* bar,
