@@ -1,0 +1,642 @@
+// beyond/fp8: attention on numbers of eight bits.
+//
+// Idea         Q, K, V and P are e4m3, of which Tensor Cores multiply twice as many per cycle. Each
+//              tile of 128 tokens of Q and K has a scale, and each head of V.
+// Bottleneck   Removed: half of the cycles of QK^T and PV. The exponentials alone would then take
+//              as long as both, so the FMA pipes compute three of eight.
+// Changed      From 15: TMA brings K's rows in the order that lets S become P in its registers. Row
+//              sums are a column of O, so they are those of the rounded P. Tensor Cores add e4m3
+//              with 14 bits, so O is added to a sum in fp32 after every 1024 keys. A reference is
+//              the maximum of a row's first tile; later tiles look at P's codes, whether one is
+//              near the end of e4m3.
+// Run          cmake --build --preset emulator --target fa_fp8_kernel_tests &&
+//              build/emulator/bin/fa_fp8_kernel_tests
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include <algorithm>
+#include <cfloat>
+
+#include "common/launch/launch.h"
+#include "common/launch/problem.h"
+#include "common/launch/quad.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
+#include "common/layout/swizzle.h"
+#include "common/layout/wgmma.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/convert_fp8.h"
+#include "common/ptx/elect.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma_fp8.h"
+
+namespace fa::fp8 {
+
+using E4m3 = __nv_fp8_e4m3;
+constexpr float kLog2e = 1.44269504f;
+
+// kWindows: for more keys than a window has.
+template <int kHeadDim, bool kWindows>
+struct Config {
+  static constexpr int kWarpgroups = 2;                     // consumers, 64 query rows each
+  static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
+  static constexpr int kBlockN = 128;                       // keys per tile
+  static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
+  static constexpr int kStagesK = 4, kStagesV = kWindows ? 2 : 4;  // tiles in shared memory
+  static constexpr int kWindow = 8;  // tiles whose O the Tensor Cores add up
+  // O's columns, and eight whose V is one: there a lane finds the sums of its two rows.
+  static constexpr int kColumnsO = kHeadDim + 8;
+  // Turns make short query tiles faster and long ones slower (measured on an H200).
+  static constexpr bool kTurns = !kWindows;
+  static constexpr float kTop = 4.0f;    // log2 of the largest P that a new reference allows
+  static constexpr int kOnFmaPipes = 6;  // of a lane's 16 registers of P per tile
+  // A launch gives all threads equally many registers; the producer returns what consumers need.
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
+                    kLaunchRegisters - kProducerRegisters,
+                "otherwise a consumer would wait for registers without end");
+  // Warpgroup g has barrier kTurn + g. 0 is __syncthreads'.
+  enum NamedBarrier : int { kTurn = 1 };
+};
+
+// Scale of tile t of head h, heads counted over all sequences: first[h * head_stride + t *
+// tile_stride]. With a tile_stride of 0 all tiles of a head have the same.
+struct Scales {
+  const float* first;
+  uint32_t head_stride, tile_stride;
+
+  __device__ float at(uint32_t head, uint32_t tile) const {
+    return __ldg(first + head * head_stride + tile * tile_stride);
+  }
+};
+
+// What a launch computes. Heads of Q are counted over all sequences.
+struct Shape {
+  int seq_len, kv_len;
+  uint32_t heads, all_heads;  // of a sequence; of all
+  uint32_t group;             // neighbouring heads that share one head of K and V
+  int diagonal;               // row i of a head sees the keys below min(kv_len, i + diagonal)
+  bool causal;
+  float scale;
+  Scales q_scales, k_scales;
+  const float* v_scales;  // [batch * kv_heads]
+};
+
+// Warps w0..w3 of warpgroup g have 16 rows of S and O each; lane l has rows l/4 and l/4 + 8, and of
+// S two of every 8 columns. In a register of P it needs four neighbouring keys of every 16. So a
+// tile of K lies in shared memory in two halves, which two copies of TMA fill:
+//
+//   rows of sK, columns of S    0..63                     64..127
+//   keys                        0, 1, 4, 5, 8, 9, ..      2, 3, 6, 7, 10, 11, ..
+//   lane l, c = l%4, has        8j + 2c, 8j + 2c + 1      64 + 8j + 2c, 64 + 8j + 2c + 1
+//   which are the keys          16j + 4c, 16j + 4c + 1    16j + 4c + 2, 16j + 4c + 3
+//
+// V lies transposed, a row per column of O, because wgmma wants 8-bit operands K-major.
+template <typename T, int kHeadDim, bool kWindows>
+struct SharedStorage {
+  using C = Config<kHeadDim, kWindows>;
+  // The swizzle depends on the address and repeats every 1024 bytes, hence the alignment.
+  alignas(1024) uint8_t sQ[2][C::kWarpgroups][64][kHeadDim];  // [t % 2] of query tile t
+  alignas(1024) uint8_t sK[C::kStagesK][2][C::kBlockN / 2][kHeadDim];
+  alignas(1024) uint8_t sV[C::kStagesV][C::kColumnsO][C::kBlockN];  // the last eight rows: ones
+  alignas(1024) T sO[C::kWarpgroups][kHeadDim / 64][64][64];
+  // O of the windows before. Each thread reads and writes its own alone.
+  float4 sums[kWindows ? C::kWarpgroups : 1][kWindows ? kHeadDim / 8 : 1][128];
+  // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
+  uint64_t k_full[C::kStagesK], k_empty[C::kStagesK], v_full[C::kStagesV], v_empty[C::kStagesV];
+  // o_full expects one arrival per warp of the consumer, o_empty that of the thread that stores.
+  uint64_t q_full[2][C::kWarpgroups], o_full[C::kWarpgroups], o_empty[C::kWarpgroups];
+  float k_scale[C::kStagesK];  // of the tile in the stage
+};
+
+// kMasked: some rows do not see all keys of their tiles. Every query tile has at least two tiles of
+// keys, if need be one without any, so that O has a turn of the next query tile to be stored in.
+template <typename T, int kHeadDim, bool kWindows, bool kMasked>
+__global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
+    attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
+                     const __grid_constant__ ptx::TensorMap map_k,
+                     const __grid_constant__ ptx::TensorMap map_v,
+                     const __grid_constant__ ptx::TensorMap map_o,
+                     const __grid_constant__ Shape shape) {
+  using C = Config<kHeadDim, kWindows>;
+  constexpr int kQBytes = C::kBlockM * kHeadDim;
+  constexpr int kKBytes = C::kBlockN * kHeadDim;
+  constexpr int kVBytes = C::kBlockN * kHeadDim;           // of a tile
+  constexpr int kVStageBytes = C::kBlockN * C::kColumnsO;  // and the ones
+  auto& smem = shared_storage<SharedStorage<T, kHeadDim, kWindows>>();
+
+  // ---- indices
+  // The value is the same in all lanes, and the shuffle tells the compiler so.
+  const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  const int warp_idx = threadIdx.x / 32 % 4;  // within the warpgroup
+  const int lane_idx = threadIdx.x % 32;
+  const uint32_t m_blocks = (shape.seq_len + C::kBlockM - 1) / C::kBlockM;  // per head
+  // This CTA has the query tiles blockIdx.x + t * gridDim.x of all heads, for t below its_tiles.
+  const uint32_t its_tiles = (m_blocks * shape.all_heads - 1 - blockIdx.x) / gridDim.x + 1;
+  struct QueryTile {
+    uint32_t head, block;  // block: which 128 rows of its head
+    uint32_t tiles;        // of keys
+  };
+  // Divisions are slow, so everyone calls it once per query tile.
+  const auto query_tile = [&](uint32_t t) {
+    const uint32_t number = blockIdx.x + t * gridDim.x;
+    QueryTile tile{number / m_blocks, number % m_blocks, uint32_t(shape.kv_len) / C::kBlockN};
+    if constexpr (kMasked) {
+      if (shape.causal) {  // the longest first, so that no CTA begins one when others end
+        tile.head = number % shape.all_heads;
+        tile.block = m_blocks - 1 - number / shape.all_heads;
+      }
+      const int last_row = tile.block * C::kBlockM + C::kBlockM - 1;
+      const int keys = min(shape.kv_len, last_row + shape.diagonal);
+      tile.tiles = max(2, (keys + C::kBlockN - 1) / C::kBlockN);
+    }
+    return tile;
+  };
+
+  // ---- pointers
+  // A row of Q or K is as long as its swizzle: 128 bytes, or with head_dim 64 half of that.
+  const auto descriptor = [](const void* rows) {
+    return layout::descriptor(
+        ptx::shared_address(rows), 16, 8 * kHeadDim,
+        kHeadDim == 64 ? layout::SwizzleMode::k64Bytes : layout::SwizzleMode::k128Bytes);
+  };
+  const uint64_t desc_q = descriptor(smem.sQ[0][warpgroup_idx]);
+  const uint64_t desc_k = descriptor(smem.sK);
+  const uint64_t desc_v = layout::k_major_descriptor(ptx::shared_address(smem.sV));
+
+  // ---- barriers
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < C::kWarpgroups; i++) {
+      ptx::mbarrier_init(&smem.q_full[0][i], 1);
+      ptx::mbarrier_init(&smem.q_full[1][i], 1);
+      ptx::mbarrier_init(&smem.o_full[i], 4);
+      ptx::mbarrier_init(&smem.o_empty[i], 1);
+    }
+    for (int stage = 0; stage < C::kStagesK; stage++) {
+      ptx::mbarrier_init(&smem.k_full[stage], 1);
+      ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);
+    }
+    for (int stage = 0; stage < C::kStagesV; stage++) {
+      ptx::mbarrier_init(&smem.v_full[stage], 1);
+      ptx::mbarrier_init(&smem.v_empty[stage], C::kWarpgroups * 4);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  // Writes the ones, which no copy overwrites: rows all alike, so that no swizzle matters.
+  constexpr int kWords = 8 * C::kBlockN / 4;
+  for (int i = threadIdx.x; i < C::kStagesV * kWords; i += C::kThreads) {
+    reinterpret_cast<uint32_t*>(smem.sV[i / kWords][kHeadDim])[i % kWords] = 0x38383838;
+  }
+  ptx::fence_proxy_async();  // makes them visible to wgmma, which reads by another path
+  __syncthreads();           // all threads wait until barriers and ones are there
+
+  // ---- producer
+  if (warpgroup_idx == C::kWarpgroups) {
+    ptx::setmaxnreg_dec<C::kProducerRegisters>();
+    // One thread loads group after group: tile n_block of K with its scale, and tile n_block - 1 of
+    // V. Each waits until all warps have released the stage.
+    if (warp_idx == 0 && ptx::elect_sync()) {
+      uint32_t n_block = 0;
+      int v_head = 0, v_key = 0;
+      const auto load_v = [&](uint32_t number) {
+        const uint32_t stage = number % C::kStagesV;
+        ptx::mbarrier_wait(&smem.v_empty[stage], (number / C::kStagesV + 1) % 2);
+        ptx::mbarrier_arrive_expect_tx(&smem.v_full[stage], kVBytes);
+        ptx::cp_async_bulk_tensor_load(smem.sV[stage], &map_v, {v_key, 0, v_head},
+                                       &smem.v_full[stage]);
+      };
+      for (uint32_t t = 0; t < its_tiles; t++) {
+        const QueryTile tile = query_tile(t);
+        const int sequence = tile.head / shape.heads;
+        const int head = tile.head % shape.heads / shape.group;
+        const uint32_t kv_head = tile.head / shape.group;  // over all sequences
+        for (uint32_t n = 0; n < tile.tiles; n++, n_block++) {
+          const uint32_t stage = n_block % C::kStagesK;
+          const uint32_t last = (shape.kv_len - 1) / C::kBlockN;  // that has a scale
+          const float k_scale = shape.k_scales.at(kv_head, kMasked ? min(n, last) : n);
+          ptx::mbarrier_wait(&smem.k_empty[stage], (n_block / C::kStagesK + 1) % 2);
+          smem.k_scale[stage] = k_scale;  // seen by those who wait for the tile
+          ptx::mbarrier_arrive_expect_tx(&smem.k_full[stage], kKBytes);
+          for (int half = 0; half < 2; half++) {  // two of every four keys
+            ptx::cp_async_bulk_tensor_load_5d(
+                smem.sK[stage][half], &map_k,
+                {0, 2 * half, int(n * C::kBlockN / 4), head, sequence}, &smem.k_full[stage]);
+          }
+          if (n_block > 0) load_v(n_block - 1);
+          v_head = kv_head;
+          v_key = n * C::kBlockN;
+        }
+      }
+      load_v(n_block - 1);
+    }
+    // One thread per consumer loads Q, and stores O two query tiles later, before the next Q.
+    if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
+      const int consumer = warp_idx - 1;
+      for (uint32_t t = 0; t < its_tiles + 2; t++) {
+        if (t >= 2) {
+          ptx::mbarrier_wait(&smem.o_full[consumer], t % 2);
+          const QueryTile tile = query_tile(t - 2);
+          const int row = tile.block * C::kBlockM + consumer * 64;
+          for (int slab = 0; slab < kHeadDim / 64; slab++) {  // rows past the head are not written
+            ptx::cp_async_bulk_tensor_store(
+                &map_o,
+                {slab * 64, row, int(tile.head % shape.heads), int(tile.head / shape.heads)},
+                smem.sO[consumer][slab]);
+          }
+          ptx::cp_async_bulk_commit();
+          ptx::cp_async_bulk_wait_read<0>();
+          ptx::mbarrier_arrive(&smem.o_empty[consumer]);
+        }
+        if (t < its_tiles) {
+          uint64_t* const full = &smem.q_full[t % 2][consumer];
+          ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim);
+          const QueryTile tile = query_tile(t);
+          const int row = tile.block * C::kBlockM + consumer * 64;  // zeros past the head's end
+          ptx::cp_async_bulk_tensor_load(
+              smem.sQ[t % 2][consumer], &map_q,
+              {0, row, int(tile.head % shape.heads), int(tile.head / shape.heads)}, full);
+        }
+      }
+      ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
+    }
+    return;
+  }
+  ptx::setmaxnreg_inc<C::kConsumerRegisters>();
+
+  // Every warp calls it before it reads tile n, to wait for its phase of its stage's full barrier.
+  const auto wait_full = [&](auto& full, uint32_t n) {
+    constexpr uint32_t kStages = sizeof full / sizeof full[0];
+    ptx::mbarrier_wait(&full[n % kStages], n / kStages % 2);
+  };
+  // Every warp calls it when it has finished reading tile n, so its stage may be refilled. No wait.
+  const auto release = [&](auto& empty, uint32_t n) {
+    if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % (sizeof empty / sizeof empty[0])]);
+  };
+
+  // ---- registers
+  float acc_s[C::kBlockN / 2];
+  float acc_o[C::kColumnsO / 2];
+  uint32_t rP[2][C::kBlockN / 32][4];  // of two tiles in turn: one is read, the other is written
+  // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
+  // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is of the windows before.
+  float row_ref[2] = {}, row_sum[2] = {}, rescale[2] = {};
+  const float scale_log2 = shape.scale * kLog2e;
+  float4(*const sums)[128] = smem.sums[kWindows ? warpgroup_idx : 0];  // its column: thread_idx
+  const int thread_idx = threadIdx.x % 128;
+  uint32_t t = 0;                  // counts this CTA's query tiles
+  uint32_t n = 0, n_before = 0;    // the tile of QK^T, and that of PV, within their query tiles
+  uint32_t n_block = 0;            // the tile of QK^T, counted over all query tiles
+  QueryTile tile = query_tile(0);  // the query tile of QK^T
+  uint64_t desc_q_t;               // its Q
+  float q_scale;                   // of its scores, times log2(e)
+
+  // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
+  const auto multiply_qk = [&] {
+    const uint64_t desc = layout::advance(desc_k, n_block % C::kStagesK * kKBytes);
+    ptx::wgmma_fence(acc_s);
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 32; d++) {
+      ptx::wgmma_fp8<E4m3, C::kBlockN>(acc_s, layout::advance(desc_q_t, d * 32),
+                                       layout::advance(desc, d * 32), d > 0);
+    }
+    ptx::wgmma_commit();
+  };
+  // Starts O += PV of tile number, or O = PV at the begin of a window or query tile. P and acc_o
+  // belong to the Tensor Cores until wgmma_wait, too.
+  const auto multiply_pv = [&](uint32_t number, const auto& p) {
+    const bool accumulate = kWindows ? n_before % C::kWindow > 0 : n_before > 0;
+    const uint64_t desc = layout::advance(desc_v, number % C::kStagesV * kVStageBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 32; i++) {  // 32 keys each
+      ptx::wgmma_fp8<E4m3, C::kColumnsO>(acc_o, p[i], layout::advance(desc, i * 32),
+                                         i > 0 || accumulate);
+    }
+    ptx::wgmma_commit();
+  };
+
+  // The scores of a row's four neighbouring keys, i / 2 * 16 + lane_idx % 4 * 4 on, row i % 2.
+  const auto score = [&](int i, int j) {
+    return acc_s[i / 2 * 4 + i % 2 * 2 + j % 2 + j / 2 * (C::kBlockN / 4)];
+  };
+  // Two of P as fp16 without MUFU: 2^(s c - row_ref), if scaled and offset are as below.
+  // [half-pair]
+  constexpr float kMost = 31743.0f / 1024.0f;  // log2 of the largest fp16 over the smallest step
+  const auto exp2_pair = [&](float low, float high, float scaled, float offset) {
+    // Below 2^15 the mantissa of 256 + u / 2^15 ends in u, and u = 1024 (log2(P) + 15) are the bits
+    // of an fp16 whose exponent is right, and its mantissa the fraction of log2(P).
+    const auto bits = [&](float s) {
+      return __float_as_uint(
+          fmaf(__saturatef(fmaf(s, scaled, offset)), 31743.0f / 32768.0f, 256.0f));
+    };
+    const uint32_t linear = __byte_perm(bits(low), bits(high), 0x5410);
+    // With f the fraction and g = 1 + f, 2^f = 0.33719 g^2 - 0.016743 g + 0.681278 within 0.2 %. A
+    // NaN becomes 0: O shows one of K only if MUFU had its column.
+    const uint32_t g = (linear & 0x03ff03ffu) | 0x3c003c00u;
+    const uint32_t power = ptx::fma2(ptx::fma2(g, 0x35653565u, 0xa449a449u), g, 0x39733973u);
+    return (linear & 0x7c007c00u) | (power & 0x03ff03ffu);
+  };
+  // [/half-pair]
+  // Computes P = 2^(S c - row_ref) as A operand. Returns, in all lanes of the warp, whether no P is
+  // 248 or more: the code of such a one and 8 carry into the sign's place, as a NaN's do.
+  const auto exponentials = [&](auto& p, float c) -> bool {
+    const float scaled = c * (1.0f / kMost);
+    const float offset[2] = {(15.0f - row_ref[0]) * (1.0f / kMost),
+                             (15.0f - row_ref[1]) * (1.0f / kMost)};
+    uint32_t carries = 0;
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 8; i++) {
+      const int h = i % 2;
+      uint32_t& to = p[i / 4][i % 4];
+      if (i * C::kOnFmaPipes / 16 == (i + 1) * C::kOnFmaPipes / 16) {
+        float e[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          e[j] = ptx::exp2_approx(fmaf(score(i, j), c, -row_ref[h]));
+        }
+        to = ptx::pack_fp8<E4m3>(e[0], e[1], e[2], e[3]);
+      } else {
+        to = ptx::pack_fp8<E4m3>(exp2_pair(score(i, 0), score(i, 1), scaled, offset[h]),
+                                 exp2_pair(score(i, 2), score(i, 3), scaled, offset[h]));
+      }
+      carries |= to + 0x08080808u;
+    }
+    return __all_sync(0xffffffffu, (carries & 0x80808080u) == 0);
+  };
+  // Finds the largest scores of both rows in the tile.
+  const auto maxima = [&](float(&most)[2]) {
+    // Even and odd columns of both rows form four independent chains.
+    float chain[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
+#pragma unroll
+    for (int i = 4; i < C::kBlockN / 2; i++) chain[i % 4] = fmaxf(chain[i % 4], acc_s[i]);
+    most[0] = layout::quad_max(fmaxf(chain[0], chain[1]));
+    most[1] = layout::quad_max(fmaxf(chain[2], chain[3]));
+  };
+  // Computes P of a tile once S is complete. If some P is too large, references rise by whole
+  // numbers, for which rescaling is exact. Returns whether it must follow once PV is complete: not
+  // here, because the warp may be the only one, and all four must wait for PV together.
+  const auto softmax = [&](auto& p, float c) -> bool {
+    const bool first = n == 0;
+    float most[2];
+    if (first) {
+      maxima(most);
+      // Finite, so that a row that sees no key has P = 2^-inf = 0.
+      for (int h = 0; h < 2; h++) row_ref[h] = fmaxf(ceilf(most[h] * c) - C::kTop, -FLT_MAX);
+    }
+    if (exponentials(p, c)) return false;
+    maxima(most);
+    for (int h = 0; h < 2; h++) {
+      const float by = fmaxf(ceilf(fmaf(most[h], c, -row_ref[h])) - C::kTop, 0.0f);
+      row_ref[h] += by;
+      rescale[h] = ptx::exp2_approx(-by);
+    }
+    exponentials(p, c);
+    return !first;  // there is no O yet
+  };
+  // Multiplies O by rescale, with that of the windows before. Every warp whose references rose
+  // calls it when no PV is under way.
+  const auto rescale_o = [&] {
+#pragma unroll
+    for (int i = 0; i < C::kColumnsO / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
+    if (kWindows && n_before >= C::kWindow) {
+      for (int h = 0; h < 2; h++) row_sum[h] *= rescale[h];
+      for (int i = 0; i < kHeadDim / 8; i++) {
+        float4& sum = sums[i][thread_idx];
+        sum = {sum.x * rescale[0], sum.y * rescale[0], sum.z * rescale[1], sum.w * rescale[1]};
+      }
+    }
+  };
+  // Ends a window: adds O to the sums of those before, if there are any. The next PV sets O anew.
+  const auto end_window = [&] {
+    const bool first = n_before < C::kWindow;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; i++) {
+      float4 sum = {acc_o[4 * i], acc_o[4 * i + 1], acc_o[4 * i + 2], acc_o[4 * i + 3]};
+      if (!first) {
+        const float4 before = sums[i][thread_idx];
+        sum = {sum.x + before.x, sum.y + before.y, sum.z + before.z, sum.w + before.w};
+      }
+      sums[i][thread_idx] = sum;
+    }
+    for (int h = 0; h < 2; h++) {
+      row_sum[h] = (first ? 0.0f : row_sum[h]) + acc_o[kHeadDim / 2 + 2 * h];
+    }
+  };
+  // Writes -inf over scores of keys that their rows do not see. Every warp calls it once S is
+  // complete; it costs something in few tiles.
+  const auto hide_keys = [&] {
+    const int row = tile.block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16;
+    const int key = n * C::kBlockN;
+    if (key + C::kBlockN <= min(shape.kv_len, row + shape.diagonal)) return;
+    int end[2];  // in this lane's keys
+    for (int h = 0; h < 2; h++) {
+      const int its_row = row + lane_idx / 4 + 8 * h;
+      end[h] = min(shape.kv_len, its_row + shape.diagonal) - key - lane_idx % 4 * 4;
+    }
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 2; i++) {
+      const int its_key = i / 4 % 8 * 16 + i / 32 * 2 + i % 2;
+      if (its_key >= end[i / 2 % 2]) acc_s[i] = -INFINITY;
+    }
+  };
+
+  // Stages O of query tile t - 1 in this warp's rows of sO, once the O before is stored.
+  const auto store_o = [&] {
+    const QueryTile its = query_tile(t - 1);
+    float total[2] = {acc_o[kHeadDim / 2], acc_o[kHeadDim / 2 + 2]};
+    if (kWindows && its.tiles > C::kWindow) {
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 8; i++) {
+        const float4 before = sums[i][thread_idx];
+        acc_o[4 * i] += before.x;
+        acc_o[4 * i + 1] += before.y;
+        acc_o[4 * i + 2] += before.z;
+        acc_o[4 * i + 3] += before.w;
+      }
+      for (int h = 0; h < 2; h++) total[h] += row_sum[h];
+    }
+    float factor[2];
+    for (int h = 0; h < 2; h++) {  // a row that sees no key becomes zeros
+      const float v_scale = __ldg(shape.v_scales + its.head / shape.group);
+      factor[h] = kMasked && total[h] == 0.0f ? 0.0f : __fdividef(1.0f, total[h]) * v_scale;
+    }
+    ptx::mbarrier_wait(&smem.o_empty[warpgroup_idx], t % 2);
+    T(*const sO)[64][64] = smem.sO[warpgroup_idx];  // [kHeadDim / 64][64][64]
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 16; i++) {  // 16 columns per step
+      uint32_t rO[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        rO[j] = ptx::pack<T>(acc_o[8 * i + 2 * j] * factor[j % 2],
+                             acc_o[8 * i + 2 * j + 1] * factor[j % 2]);
+      }
+      ptx::stmatrix_x4(
+          rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, i * 16 + lane_idx / 16 * 8));
+    }
+    ptx::fence_proxy_async();  // makes O visible to TMA, which reads by another path
+    __syncwarp();              // lane 0 waits until all lanes have stored and fenced O
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[warpgroup_idx]);
+  };
+
+  // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
+  // its own turn ends. Its products then still run, but those started later queue behind them.
+  const auto begin_turn = [&] {
+    if (C::kTurns) ptx::barrier_sync(C::kTurn + warpgroup_idx, 256);
+  };
+  const auto end_turn = [&](bool last) {
+    const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
+    // No warpgroup waits after the very last turn.
+    if (C::kTurns && (!last || next > 0)) ptx::barrier_arrive(C::kTurn + next, 256);
+  };
+  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
+
+  // Waits for Q of query tile t.
+  const auto begin_query_tile = [&] {
+    ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
+    desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
+    tile = query_tile(t);
+    q_scale = shape.q_scales.at(tile.head, tile.block) * scale_log2;
+  };
+  // Goes on to the next tile of keys, of the same query tile or of the next one. False: none left.
+  const auto next = [&]() -> bool {
+    n_before = n;
+    if (++n < tile.tiles) return true;
+    n = 0;
+    if (++t == its_tiles) return false;
+    begin_query_tile();
+    return true;
+  };
+  // A turn starts S of tile n and O += PV of the tile before, computes P under that PV, and waits
+  // for it.
+  const auto turn = [&](auto& p_before, auto& p) {
+    n_block++;
+    wait_full(smem.k_full, n_block);
+    begin_turn();
+    multiply_qk();
+    if (n == 1 && t > 0) store_o();  // QK^T goes on
+    wait_full(smem.v_full, n_block - 1);
+    multiply_pv(n_block - 1, p_before);
+    end_turn(false);
+    const float c = smem.k_scale[n_block % C::kStagesK] * q_scale;
+    ptx::wgmma_wait<1>(acc_s);
+    __syncwarp();  // lane 0 waits until all lanes have read the tile's scale
+    release(smem.k_empty, n_block);
+    if constexpr (kMasked) hide_keys();
+    const bool risen = softmax(p, c);
+    ptx::wgmma_wait<0>(acc_o, p_before);
+    release(smem.v_empty, n_block - 1);
+    if (risen) rescale_o();  // all lanes of the warp, or none
+    // The last window of a query tile ends in store_o.
+    if (kWindows && n > 0 && n % C::kWindow == 0) end_window();
+  };
+
+  // ---- prologue
+  begin_query_tile();
+  wait_full(smem.k_full, 0);
+  multiply_qk();
+  const float c = smem.k_scale[0] * q_scale;
+  ptx::wgmma_wait<0>(acc_s);
+  __syncwarp();
+  release(smem.k_empty, 0);
+  if constexpr (kMasked) hide_keys();
+  softmax(rP[0], c);
+
+  // ---- main loop
+  // Registers cannot be indexed, so each of two turns names its P.
+  while (next()) {
+    turn(rP[0], rP[1]);
+    if (!next()) break;
+    turn(rP[1], rP[0]);
+  }
+
+  // ---- epilogue
+  wait_full(smem.v_full, n_block);
+  begin_turn();
+  n_block % 2 == 0 ? multiply_pv(n_block, rP[0]) : multiply_pv(n_block, rP[1]);
+  end_turn(true);
+  ptx::wgmma_wait<0>(acc_o, rP[0], rP[1]);
+  store_o();
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+// The arguments of a launch. K's last rows are read four at a time: up to three rows behind the end
+// of K must be readable.
+template <typename T>
+struct Inputs {
+  const uint8_t* q;  // e4m3: [batch, heads, seq_len, head_dim], q_strides apart
+  const uint8_t* k;  // e4m3: [batch, kv_heads, kv_len, head_dim], k_strides apart
+  const uint8_t* v;  // e4m3: [batch, kv_heads, head_dim, kv_len rounded up to 128]
+  T* o;              // [batch, heads, seq_len, head_dim], o_strides apart
+  Scales q_scales, k_scales;
+  const float* v_scales;  // [batch, kv_heads]: PV adds up tiles, which therefore share a scale
+  int batch, heads, kv_heads, seq_len, kv_len;
+  float scale;
+  Mask mask;
+  Strides q_strides, k_strides, o_strides;  // multiples of 16 bytes
+};
+
+template <typename T, int kHeadDim>
+struct Launcher {
+  static void run(const Inputs<T>& a) {
+    const bool masked = a.mask == Mask::kCausal || a.kv_len % 128 != 0 || a.kv_len < 256;
+    const bool windows = a.kv_len > Config<kHeadDim, true>::kWindow * 128;
+    if (masked) {
+      windows ? run_with<true, true>(a) : run_with<false, true>(a);
+    } else {
+      windows ? run_with<true, false>(a) : run_with<false, false>(a);
+    }
+  }
+  template <bool kWindows, bool kMasked>
+  static void run_with(const Inputs<T>& a) {
+    using C = Config<kHeadDim, kWindows>;
+    using layout::SwizzleMode;
+    const auto row_swizzle = kHeadDim == 64 ? SwizzleMode::k64Bytes : SwizzleMode::k128Bytes;
+    const uint64_t seq_len = a.seq_len, kv_len = a.kv_len, heads = a.heads, kv_heads = a.kv_heads;
+    const uint64_t batch = a.batch, padded = (kv_len + 127) / 128 * 128;
+    const auto bytes = [](long long elements) { return uint64_t(elements); };
+    const ptx::TensorMap map_q =
+        make_tensor_map(a.q, {kHeadDim, seq_len, heads, batch},
+                        {bytes(a.q_strides.row), bytes(a.q_strides.head), bytes(a.q_strides.block)},
+                        {kHeadDim, 64, 1, 1}, row_swizzle);
+    // Rows in fours: a box has two of each.
+    const ptx::TensorMap map_k =
+        make_tensor_map(a.k, {kHeadDim, 4, (kv_len + 3) / 4, kv_heads, batch},
+                        {bytes(a.k_strides.row), bytes(4 * a.k_strides.row),
+                         bytes(a.k_strides.head), bytes(a.k_strides.block)},
+                        {kHeadDim, 2, C::kBlockN / 4, 1, 1}, row_swizzle);
+    // Keys past the end are zeros, whatever the padding holds.
+    const ptx::TensorMap map_v =
+        make_tensor_map(a.v, {kv_len, kHeadDim, kv_heads * batch}, {padded, padded * kHeadDim},
+                        {C::kBlockN, kHeadDim, 1}, SwizzleMode::k128Bytes);
+    const ptx::TensorMap map_o =
+        make_slab_map(a.o, kHeadDim, a.seq_len, a.heads, a.batch, a.o_strides, 64);
+    const int m_blocks = (a.seq_len + C::kBlockM - 1) / C::kBlockM;
+    const int query_tiles = a.batch * a.heads * m_blocks;
+    const bool causal = a.mask == Mask::kCausal;
+    const Shape shape{a.seq_len,
+                      a.kv_len,
+                      uint32_t(a.heads),
+                      uint32_t(a.batch * a.heads),
+                      uint32_t(a.heads / a.kv_heads),
+                      causal ? a.kv_len - a.seq_len + 1 : a.kv_len,
+                      causal,
+                      a.scale,
+                      a.q_scales,
+                      a.k_scales,
+                      a.v_scales};
+    launch<attention_kernel<T, kHeadDim, kWindows, kMasked>>(
+        {dim3(std::min(query_tiles, sm_count())), dim3(C::kThreads),
+         sizeof(SharedStorage<T, kHeadDim, kWindows>)},
+        map_q, map_k, map_v, map_o, shape);
+  }
+};
+
+}  // namespace fa::fp8

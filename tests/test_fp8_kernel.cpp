@@ -1,0 +1,368 @@
+// The kernel of kernels/beyond/fp8.h on the emulator, held to attention in float64 on what its
+// inputs of eight bits stand for. So what errors are left are the kernel's own:
+//
+//   P    has three bits behind its first, so that rounding changes it by 2.6 % (root mean square),
+//        6.3 % at most. The sum that O is divided by is that of the rounded P, hence an element's
+//        error is the sum of p e (v - O), e the errors of P: where V is all the same there is none.
+//        Below 2^-6 the steps are 2^-9. The largest P of a row is more than 2^3, so a key whose
+//        weight is p of the largest is wrong by 2^-13 at most besides.
+//   sums have 14 bits, and each term is cut by itself: where an accumulator is A, a term loses up
+//        to A / 2^13, on average half of that. Over a window of 1024 keys, in which A grows, these
+//        are up to 2.3 % of the mean of |v|.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "common/emulator/core/launch.h"
+#include "kernels/beyond/fp8.h"
+#include "tests/golden/probe.h"
+#include "tests/support.h"
+
+namespace fa::fp8_kernel_test {
+
+using probe::download;
+using probe::upload;
+
+// ---- inputs -------------------------------------------------------------------------------------
+struct Case {
+  int seq_len = 256, kv_len = 256;
+  int heads = 1, kv_heads = 1, batch = 1;
+  double nats = 1;       // standard rounding of scores
+  bool growing = false;  // by the key's index, from nothing on
+  double v_mean = 0;
+  bool equal_keys = false;  // all keys are alike
+  int dominating = -1;      // the key that all queries see alone
+  bool causal = false;
+  bool scale_per_head = false;  // not per 128 tokens
+  bool rows_apart = false;      // heads lie beside each other: [batch, seq_len, heads, head_dim]
+};
+
+uint8_t to_e4m3(double value) {
+  return __nv_cvt_float_to_fp8(float(value), __NV_SATFINITE, __NV_E4M3);
+}
+double from_e4m3(uint8_t bits) {
+  return double(__half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3))));
+}
+
+// A tensor [heads][rows][head_dim] as numbers, as e4m3, and as what those stand for.
+struct Quantised {
+  std::vector<double> values;
+  std::vector<uint8_t> bits;
+  std::vector<float> scales;  // [heads][tiles of 128 rows]
+};
+
+Quantised quantise(const std::vector<double>& values, int heads, int rows, int head_dim,
+                   bool per_head) {
+  Quantised result{values, std::vector<uint8_t>(values.size()), {}};
+  const int tiles = (rows + 127) / 128, each = per_head ? rows : 128;
+  for (int head = 0; head < heads; head++) {
+    for (int tile = 0; tile < tiles; tile++) {
+      const int first = per_head ? 0 : tile * 128, last = std::min(rows, first + each);
+      const auto at = [&](int row) {
+        return (size_t(head) * size_t(rows) + size_t(row)) * size_t(head_dim);
+      };
+      double most = 1e-30;
+      for (size_t i = at(first); i < at(last); i++) most = std::max(most, std::abs(values[i]));
+      const float scale = float(most / 448);
+      result.scales.push_back(scale);
+      for (size_t i = at(first); i < at(last); i++) {
+        result.bits[i] = to_e4m3(values[i] / double(scale));
+        result.values[i] = from_e4m3(result.bits[i]) * double(scale);
+      }
+    }
+  }
+  return result;
+}
+
+// ---- attention ----------------------------------------------------------------------------------
+struct Expected {
+  std::vector<double> o;         // [heads][seq_len][head_dim]
+  std::vector<double> rounding;  // what P's rounding can do to each, doubled
+  std::vector<double> size;      // the mean of |v|, weighted as O is
+};
+
+Expected attention(const Case& c, const Quantised& q, const Quantised& k, const Quantised& v,
+                   int head_dim, double scale) {
+  const size_t d = size_t(head_dim);
+  const int all_heads = c.batch * c.heads;
+  Expected expected;
+  std::vector<double> p(size_t(c.kv_len)), sum(d), rounding(d), size(d);
+  for (int head = 0; head < all_heads; head++) {
+    const size_t kv_head = size_t(head / (c.heads / c.kv_heads));
+    const double* const its_k = &k.values[kv_head * size_t(c.kv_len) * d];
+    const double* const its_v = &v.values[kv_head * size_t(c.kv_len) * d];
+    for (int row = 0; row < c.seq_len; row++) {
+      const double* const its_q = &q.values[(size_t(head) * size_t(c.seq_len) + size_t(row)) * d];
+      const int keys =
+          c.causal ? std::clamp(row + 1 + c.kv_len - c.seq_len, 0, c.kv_len) : c.kv_len;
+      double most = -INFINITY, total = 0;
+      for (int j = 0; j < keys; j++) {
+        double s = 0;
+        for (size_t i = 0; i < d; i++) s += its_q[i] * its_k[size_t(j) * d + i];
+        p[size_t(j)] = s * scale;
+        most = std::max(most, p[size_t(j)]);
+      }
+      for (int j = 0; j < keys; j++) total += p[size_t(j)] = std::exp(p[size_t(j)] - most);
+      for (auto* x : {&sum, &rounding, &size}) std::fill(x->begin(), x->end(), 0.0);
+      for (int j = 0; j < keys; j++) {
+        for (size_t i = 0; i < d; i++) {
+          sum[i] += p[size_t(j)] / total * its_v[size_t(j) * d + i];
+          size[i] += p[size_t(j)] / total * std::abs(its_v[size_t(j) * d + i]);
+        }
+      }
+      for (int j = 0; j < keys; j++) {
+        for (size_t i = 0; i < d; i++) {
+          rounding[i] += (p[size_t(j)] / 8 + std::min(p[size_t(j)], 0x1p-13)) / total *
+                         std::abs(its_v[size_t(j) * d + i] - sum[i]);
+        }
+      }
+      expected.o.insert(expected.o.end(), sum.begin(), sum.end());
+      expected.rounding.insert(expected.rounding.end(), rounding.begin(), rounding.end());
+      expected.size.insert(expected.size.end(), size.begin(), size.end());
+    }
+  }
+  return expected;
+}
+
+// [batch][heads][rows][d] as [batch][rows][heads][d].
+template <typename T>
+std::vector<T> beside(const std::vector<T>& in, int batch, int heads, int rows, int d) {
+  std::vector<T> out(in.size());
+  size_t from = 0;
+  for (int b = 0; b < batch; b++) {
+    for (int h = 0; h < heads; h++) {
+      for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < d; i++) {
+          out[((size_t(b) * size_t(rows) + size_t(r)) * size_t(heads) + size_t(h)) * size_t(d) +
+              size_t(i)] = in[from++];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+Strides strides(bool rows_apart, int heads, int rows, int d) {
+  const long long row = rows_apart ? (long long)(heads)*d : d;
+  return {(long long)(heads)*rows * d, rows_apart ? d : (long long)(rows)*d, row};
+}
+
+// Launches the kernel. Returns the root mean square of O's errors over that of O, after looking at
+// each element.
+template <typename T = __nv_bfloat16, int kHeadDim = 128>
+double error_of(const Case& c) {
+  constexpr int d = kHeadDim;
+  std::mt19937 random(unsigned(c.seq_len * 31 + c.kv_len * 7 + c.heads));
+  std::normal_distribution<double> normal;
+  const auto numbers = [&](int heads, int rows) {
+    std::vector<double> x(size_t(c.batch * heads) * size_t(rows) * size_t(d));
+    for (double& each : x) each = normal(random);
+    return x;
+  };
+  std::vector<double> q = numbers(c.heads, c.seq_len), k = numbers(c.kv_heads, c.kv_len),
+                      v = numbers(c.kv_heads, c.kv_len);
+  for (double& x : q) x *= c.nats;
+  for (double& x : v) x += c.v_mean;
+  for (size_t i = 0; i < k.size(); i++) {
+    const size_t j = i / size_t(d) % size_t(c.kv_len);
+    if (c.growing) k[i] *= std::sqrt(3.0) * double(j + 1) / c.kv_len;
+    if (c.equal_keys) k[i] = k[i % size_t(d)];
+    if (int(j) == c.dominating) k[i] = 0.25;
+  }
+  if (c.dominating >= 0) {  // all queries have a part along that key
+    for (double& x : q) x += 12;
+  }
+  const int all_heads = c.batch * c.heads, all_kv_heads = c.batch * c.kv_heads;
+  const Quantised q8 = quantise(q, all_heads, c.seq_len, d, c.scale_per_head),
+                  k8 = quantise(k, all_kv_heads, c.kv_len, d, c.scale_per_head),
+                  v8 = quantise(v, all_kv_heads, c.kv_len, d, true);
+
+  // V transposed, whose padding is NaN: it must not matter. Behind K, three rows that are NaN.
+  const int padded = (c.kv_len + 127) / 128 * 128, tiles = padded / 128;
+  std::vector<uint8_t> vt(size_t(all_kv_heads) * size_t(d) * size_t(padded), 0x7f);
+  for (size_t i = 0; i < v8.bits.size(); i++) {
+    const size_t column = i % size_t(d), key = i / size_t(d) % size_t(c.kv_len),
+                 head = i / size_t(d) / size_t(c.kv_len);
+    vt[(head * size_t(d) + column) * size_t(padded) + key] = v8.bits[i];
+  }
+  std::vector<float> v_scales;
+  for (int head = 0; head < all_kv_heads; head++) {
+    v_scales.push_back(v8.scales[size_t(head * tiles)]);
+  }
+  const auto placed = [&](const std::vector<uint8_t>& bits, int heads, int rows) {
+    return c.rows_apart ? beside(bits, c.batch, heads, rows, d) : bits;
+  };
+  std::vector<uint8_t> k_bits = placed(k8.bits, c.kv_heads, c.kv_len);
+  const Strides k_strides = strides(c.rows_apart, c.kv_heads, c.kv_len, d);
+  k_bits.insert(k_bits.end(), size_t(3 * k_strides.row), 0x7f);
+
+  const Buffer in_q = upload("Q", placed(q8.bits, c.heads, c.seq_len)), in_k = upload("K", k_bits),
+               in_v = upload("V", vt), q_scales = upload("scales of Q", q8.scales),
+               k_scales = upload("scales of K", k8.scales),
+               scales_of_v = upload("scales of V", v_scales);
+  Buffer out("O", q.size() * sizeof(T));
+  const auto floats = [](const Buffer& buffer) { return static_cast<const float*>(buffer.data()); };
+  const auto bytes = [](const Buffer& buffer) {
+    return static_cast<const uint8_t*>(buffer.data());
+  };
+  const uint32_t step = c.scale_per_head ? 0 : 1;
+  const float scale = float(1 / std::sqrt(double(d)));
+  fp8::Inputs<T> inputs{};
+  inputs.q = bytes(in_q);
+  inputs.k = bytes(in_k);
+  inputs.v = bytes(in_v);
+  inputs.o = static_cast<T*>(out.data());
+  inputs.q_scales = {floats(q_scales), uint32_t(c.seq_len + 127) / 128, step};
+  inputs.k_scales = {floats(k_scales), uint32_t(tiles), step};
+  inputs.v_scales = floats(scales_of_v);
+  inputs.batch = c.batch;
+  inputs.heads = c.heads;
+  inputs.kv_heads = c.kv_heads;
+  inputs.seq_len = c.seq_len;
+  inputs.kv_len = c.kv_len;
+  inputs.scale = scale;
+  inputs.mask = c.causal ? Mask::kCausal : Mask::kNone;
+  inputs.q_strides = inputs.o_strides = strides(c.rows_apart, c.heads, c.seq_len, d);
+  inputs.k_strides = k_strides;
+  fp8::Launcher<T, d>::run(inputs);
+  synchronize();
+
+  const Expected expected = attention(c, q8, k8, v8, d, double(scale));
+  std::vector<T> o = download<T>(out);
+  if (c.rows_apart) {  // back: rows and heads change places once more
+    o = beside(o, c.batch, c.seq_len, c.heads, d);
+  }
+  double errors = 0, sizes = 0;
+  int wrong = 0;
+  for (size_t i = 0; i < o.size(); i++) {
+    const double value = double(ptx::to_float(o[i])), error = std::abs(value - expected.o[i]);
+    errors += error * error;
+    sizes += expected.o[i] * expected.o[i];
+    // What the sums lose, and the rounding of O, are below 3 %.
+    const double most = expected.rounding[i] + expected.size[i] * 0.03 + 1e-6;
+    if (error <= most) continue;
+    if (++wrong <= 5) {
+      ADD_FAILURE() << "row " << i / size_t(d) << ", column " << i % size_t(d) << ": " << value
+                    << " instead of " << expected.o[i] << ", which may be wrong by " << most;
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+  return std::sqrt(errors / sizes);
+}
+
+// What P's rounding leaves of normal inputs, whose O is as random as its error: 2.65 %.
+constexpr double kRounding = 0.028;
+
+TEST(Fp8Kernel, NormalInputs) {
+  EXPECT_LE(error_of({}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 512, .kv_len = 512}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .heads = 3, .kv_heads = 3}), kRounding);
+  EXPECT_LE(error_of({.heads = 7, .batch = 2}), kRounding);
+}
+TEST(Fp8Kernel, MoreKeysThanAWindow) {
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1152}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 256, .kv_len = 2048, .heads = 2}), kRounding);
+}
+
+// Few keys have most of a row's weight: what they lose by rounding, the sum loses as well.
+// References rise often.
+TEST(Fp8Kernel, SpreadScores) {
+  EXPECT_LE(error_of({.nats = 4}), 0.018);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .nats = 4}), 0.018);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .nats = 20}), 0.01);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .nats = 20}), 0.01);
+}
+TEST(Fp8Kernel, GrowingScores) {
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .nats = 4, .growing = true}), 0.015);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .nats = 4, .growing = true}), 0.015);
+  EXPECT_LE(error_of({.seq_len = 256, .kv_len = 2048, .heads = 2, .nats = 20, .growing = true}),
+            0.01);
+}
+
+// The sums are what is wrong here, and with them O's size.
+TEST(Fp8Kernel, VWithAMean) {
+  EXPECT_LE(error_of({.v_mean = 1}), 0.006);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .v_mean = 1}), 0.006);
+  EXPECT_LE(error_of({.seq_len = 64, .kv_len = 4096, .v_mean = 1}), 0.006);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .nats = 20, .v_mean = 1}), 0.008);
+}
+// All P are alike, so that their rounding does nothing.
+TEST(Fp8Kernel, EqualKeys) {
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .equal_keys = true}), 0.003);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .v_mean = 1, .equal_keys = true}), 0.012);
+}
+TEST(Fp8Kernel, OneKeyDominates) {
+  for (const int key : {0, 3, 130, 500}) {
+    EXPECT_LE(error_of({.seq_len = 128, .kv_len = 512, .dominating = key}), 0.01) << key;
+  }
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .dominating = 1900}), 0.01);
+}
+
+TEST(Fp8Kernel, AnyLength) {
+  EXPECT_LE(error_of({.seq_len = 300, .kv_len = 500, .heads = 2, .kv_heads = 2}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 100, .kv_len = 1500}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 129, .kv_len = 128, .heads = 4}), kRounding);
+  for (const int kv_len : {1, 2, 3, 4, 5, 127, 129, 255, 1025}) {
+    EXPECT_LE(error_of({.seq_len = 17, .kv_len = kv_len, .heads = 2, .kv_heads = 2}), kRounding)
+        << kv_len;
+  }
+}
+TEST(Fp8Kernel, FewerHeadsOfKeys) {
+  EXPECT_LE(error_of({.seq_len = 130, .kv_len = 256, .heads = 6, .kv_heads = 2, .batch = 2}),
+            kRounding);
+  EXPECT_LE(error_of({.seq_len = 70, .kv_len = 391, .heads = 4, .batch = 3}), kRounding);
+}
+TEST(Fp8Kernel, RowsApartAndOneScalePerHead) {
+  Case c{.seq_len = 100, .kv_len = 1151, .heads = 4, .kv_heads = 2, .batch = 2};
+  c.scale_per_head = true;
+  EXPECT_LE(error_of(c), kRounding);
+  c.rows_apart = true;
+  EXPECT_LE(error_of(c), kRounding);
+}
+
+// Rows that see one key have no error but that of O's own type; those that see none are zeros.
+TEST(Fp8Kernel, Causal) {
+  EXPECT_LE(error_of({.causal = true}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 640, .kv_len = 640, .heads = 2, .kv_heads = 2, .causal = true}),
+            kRounding);
+  EXPECT_LE(error_of({.seq_len = 200, .kv_len = 1300, .causal = true}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 700, .kv_len = 300, .heads = 2, .causal = true}), kRounding);
+  EXPECT_LE(error_of({.seq_len = 333, .kv_len = 2000, .nats = 20, .causal = true}), 0.01);
+}
+
+TEST(Fp8Kernel, OtherTypesAndHeads) {
+  EXPECT_LE((error_of<__half>({.seq_len = 128, .kv_len = 2048, .nats = 20})), 0.01);
+  EXPECT_LE((error_of<__half, 64>({.heads = 3, .kv_heads = 3})), kRounding);
+  EXPECT_LE((error_of<__nv_bfloat16, 64>({.seq_len = 130, .kv_len = 1500, .heads = 2})), kRounding);
+  EXPECT_LE((error_of<__half, 64>({.seq_len = 300, .kv_len = 300, .nats = 4, .causal = true})),
+            0.018);
+  EXPECT_LE((error_of<__half, 64>({.seq_len = 128, .kv_len = 2048, .v_mean = 1})), 0.006);
+}
+
+// Whoever runs first, and whenever copies happen: windows, rising references, hidden keys, and two
+// query tiles for each CTA.
+class AnyOrder : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == 0) emu::options().completion = emu::Completion::kEarly;
+    if (GetParam() == 0) return;
+    emu::options().completion = emu::Completion::kRandom;
+    emu::options().schedule = emu::Schedule::kRandom;
+    emu::options().seed = uint64_t(GetParam());
+  }
+  void TearDown() override { emu::options() = {}; }
+};
+TEST_P(AnyOrder, Windows) {
+  EXPECT_LE(error_of({.seq_len = 300, .kv_len = 1300, .heads = 2, .nats = 8}), 0.014);
+}
+TEST_P(AnyOrder, Turns) { EXPECT_LE(error_of({.heads = 3, .nats = 8, .causal = true}), 0.014); }
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyOrder, testing::Range(0, 4));
+
+}  // namespace fa::fp8_kernel_test
