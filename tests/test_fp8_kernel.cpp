@@ -1,5 +1,5 @@
-// The kernel of kernels/beyond/fp8.h on the emulator, held to attention in float64 on what its
-// inputs of eight bits stand for. So what errors are left are the kernel's own:
+// The kernel of kernels/beyond/fp8.h on the emulator and, built for a GPU, on the GPU: held to
+// attention in float64 on what its inputs of eight bits stand for. So the errors are its own:
 //
 //   P    has three bits behind its first, so that rounding changes it by 2.6 % (root mean square),
 //        6.3 % at most. The sum that O is divided by is that of the rounded P, hence an element's
@@ -20,10 +20,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "common/emulator/core/launch.h"
 #include "kernels/beyond/fp8.h"
 #include "tests/golden/probe.h"
 #include "tests/support.h"
+#ifndef __CUDACC__
+#include "common/emulator/core/launch.h"
+#endif
 
 namespace fa::fp8_kernel_test {
 
@@ -34,12 +36,14 @@ using probe::upload;
 struct Case {
   int seq_len = 256, kv_len = 256;
   int heads = 1, kv_heads = 1, batch = 1;
-  double nats = 1;       // standard rounding of scores
+  double nats = 1;       // standard deviation of scores
   bool growing = false;  // by the key's index, from nothing on
   double v_mean = 0;
   bool equal_keys = false;  // all keys are alike
   int dominating = -1;      // the key that all queries see alone
   bool causal = false;
+  int nan_row = -1;             // of Q, counted over all heads, has a NaN
+  int nan_key = -1;             // of the first head of V has one in column 5
   bool scale_per_head = false;  // not per 128 tokens
   bool rows_apart = false;      // heads lie beside each other: [batch, seq_len, heads, head_dim]
 };
@@ -180,9 +184,12 @@ double error_of(const Case& c) {
     for (double& x : q) x += 12;
   }
   const int all_heads = c.batch * c.heads, all_kv_heads = c.batch * c.kv_heads;
-  const Quantised q8 = quantise(q, all_heads, c.seq_len, d, c.scale_per_head),
-                  k8 = quantise(k, all_kv_heads, c.kv_len, d, c.scale_per_head),
-                  v8 = quantise(v, all_kv_heads, c.kv_len, d, true);
+  Quantised q8 = quantise(q, all_heads, c.seq_len, d, c.scale_per_head),
+            k8 = quantise(k, all_kv_heads, c.kv_len, d, c.scale_per_head),
+            v8 = quantise(v, all_kv_heads, c.kv_len, d, true);
+
+  if (c.nan_row >= 0) q8.bits[size_t(c.nan_row * d + 77 % d)] = 0x7f;
+  if (c.nan_key >= 0) v8.bits[size_t(c.nan_key * d + 5)] = 0xff;
 
   // V transposed, whose padding is NaN: it must not matter. Behind K, three rows that are NaN.
   const int padded = (c.kv_len + 127) / 128 * 128, tiles = padded / 128;
@@ -212,15 +219,17 @@ double error_of(const Case& c) {
   const auto bytes = [](const Buffer& buffer) {
     return static_cast<const uint8_t*>(buffer.data());
   };
-  const uint32_t step = c.scale_per_head ? 0 : 1;
+  const auto scales = [&](const Buffer& buffer, int of_tiles) {
+    return fp8::Scales{floats(buffer), uint32_t(of_tiles), c.scale_per_head ? 0u : 1u};
+  };
   const float scale = float(1 / std::sqrt(double(d)));
   fp8::Inputs<T> inputs{};
   inputs.q = bytes(in_q);
   inputs.k = bytes(in_k);
   inputs.v = bytes(in_v);
   inputs.o = static_cast<T*>(out.data());
-  inputs.q_scales = {floats(q_scales), uint32_t(c.seq_len + 127) / 128, step};
-  inputs.k_scales = {floats(k_scales), uint32_t(tiles), step};
+  inputs.q_scales = scales(q_scales, (c.seq_len + 127) / 128);
+  inputs.k_scales = scales(k_scales, tiles);
   inputs.v_scales = floats(scales_of_v);
   inputs.batch = c.batch;
   inputs.heads = c.heads;
@@ -241,45 +250,58 @@ double error_of(const Case& c) {
   }
   double errors = 0, sizes = 0;
   int wrong = 0;
+  const size_t rows_of_v = size_t(c.heads / c.kv_heads * c.seq_len);  // that read its first head
   for (size_t i = 0; i < o.size(); i++) {
-    const double value = double(ptx::to_float(o[i])), error = std::abs(value - expected.o[i]);
+    const double value = double(float(o[i])), error = std::abs(value - expected.o[i]);
+    const size_t row = i / size_t(d), column = i % size_t(d);
+    if (int(row) == c.nan_row || (c.nan_key >= 0 && column == 5 && row < rows_of_v)) {
+      EXPECT_TRUE(std::isnan(value)) << "row " << row << ", column " << column << ": " << value;
+      continue;
+    }
     errors += error * error;
     sizes += expected.o[i] * expected.o[i];
     // What the sums lose, and the rounding of O, are below 3 %.
     const double most = expected.rounding[i] + expected.size[i] * 0.03 + 1e-6;
     if (error <= most) continue;
     if (++wrong <= 5) {
-      ADD_FAILURE() << "row " << i / size_t(d) << ", column " << i % size_t(d) << ": " << value
-                    << " instead of " << expected.o[i] << ", which may be wrong by " << most;
+      ADD_FAILURE() << "row " << row << ", column " << column << ": " << value << " instead of "
+                    << expected.o[i] << ", which may be wrong by " << most;
     }
   }
   EXPECT_EQ(wrong, 0);
   return std::sqrt(errors / sizes);
 }
 
+class Fp8Kernel : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (on_gpu() && device_capability() != 90) GTEST_SKIP() << "its instructions are sm_90a's";
+  }
+};
+
 // What P's rounding leaves of normal inputs, whose O is as random as its error: 2.65 %.
 constexpr double kRounding = 0.028;
 
-TEST(Fp8Kernel, NormalInputs) {
+TEST_F(Fp8Kernel, NormalInputs) {
   EXPECT_LE(error_of({}), kRounding);
   EXPECT_LE(error_of({.seq_len = 512, .kv_len = 512}), kRounding);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .heads = 3, .kv_heads = 3}), kRounding);
   EXPECT_LE(error_of({.heads = 7, .batch = 2}), kRounding);
 }
-TEST(Fp8Kernel, MoreKeysThanAWindow) {
+TEST_F(Fp8Kernel, MoreKeysThanAWindow) {
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1152}), kRounding);
   EXPECT_LE(error_of({.seq_len = 256, .kv_len = 2048, .heads = 2}), kRounding);
 }
 
 // Few keys have most of a row's weight: what they lose by rounding, the sum loses as well.
 // References rise often.
-TEST(Fp8Kernel, SpreadScores) {
+TEST_F(Fp8Kernel, SpreadScores) {
   EXPECT_LE(error_of({.nats = 4}), 0.018);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .nats = 4}), 0.018);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .nats = 20}), 0.01);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .nats = 20}), 0.01);
 }
-TEST(Fp8Kernel, GrowingScores) {
+TEST_F(Fp8Kernel, GrowingScores) {
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .nats = 4, .growing = true}), 0.015);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .nats = 4, .growing = true}), 0.015);
   EXPECT_LE(error_of({.seq_len = 256, .kv_len = 2048, .heads = 2, .nats = 20, .growing = true}),
@@ -287,25 +309,25 @@ TEST(Fp8Kernel, GrowingScores) {
 }
 
 // The sums are what is wrong here, and with them O's size.
-TEST(Fp8Kernel, VWithAMean) {
+TEST_F(Fp8Kernel, VWithAMean) {
   EXPECT_LE(error_of({.v_mean = 1}), 0.006);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 1024, .v_mean = 1}), 0.006);
   EXPECT_LE(error_of({.seq_len = 64, .kv_len = 4096, .v_mean = 1}), 0.006);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .nats = 20, .v_mean = 1}), 0.008);
 }
 // All P are alike, so that their rounding does nothing.
-TEST(Fp8Kernel, EqualKeys) {
+TEST_F(Fp8Kernel, EqualKeys) {
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .equal_keys = true}), 0.003);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .v_mean = 1, .equal_keys = true}), 0.012);
 }
-TEST(Fp8Kernel, OneKeyDominates) {
+TEST_F(Fp8Kernel, OneKeyDominates) {
   for (const int key : {0, 3, 130, 500}) {
     EXPECT_LE(error_of({.seq_len = 128, .kv_len = 512, .dominating = key}), 0.01) << key;
   }
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .dominating = 1900}), 0.01);
 }
 
-TEST(Fp8Kernel, AnyLength) {
+TEST_F(Fp8Kernel, AnyLength) {
   EXPECT_LE(error_of({.seq_len = 300, .kv_len = 500, .heads = 2, .kv_heads = 2}), kRounding);
   EXPECT_LE(error_of({.seq_len = 100, .kv_len = 1500}), kRounding);
   EXPECT_LE(error_of({.seq_len = 129, .kv_len = 128, .heads = 4}), kRounding);
@@ -314,12 +336,12 @@ TEST(Fp8Kernel, AnyLength) {
         << kv_len;
   }
 }
-TEST(Fp8Kernel, FewerHeadsOfKeys) {
+TEST_F(Fp8Kernel, FewerHeadsOfKeys) {
   EXPECT_LE(error_of({.seq_len = 130, .kv_len = 256, .heads = 6, .kv_heads = 2, .batch = 2}),
             kRounding);
   EXPECT_LE(error_of({.seq_len = 70, .kv_len = 391, .heads = 4, .batch = 3}), kRounding);
 }
-TEST(Fp8Kernel, RowsApartAndOneScalePerHead) {
+TEST_F(Fp8Kernel, RowsApartAndOneScalePerHead) {
   Case c{.seq_len = 100, .kv_len = 1151, .heads = 4, .kv_heads = 2, .batch = 2};
   c.scale_per_head = true;
   EXPECT_LE(error_of(c), kRounding);
@@ -328,7 +350,7 @@ TEST(Fp8Kernel, RowsApartAndOneScalePerHead) {
 }
 
 // Rows that see one key have no error but that of O's own type; those that see none are zeros.
-TEST(Fp8Kernel, Causal) {
+TEST_F(Fp8Kernel, Causal) {
   EXPECT_LE(error_of({.causal = true}), kRounding);
   EXPECT_LE(error_of({.seq_len = 640, .kv_len = 640, .heads = 2, .kv_heads = 2, .causal = true}),
             kRounding);
@@ -337,7 +359,15 @@ TEST(Fp8Kernel, Causal) {
   EXPECT_LE(error_of({.seq_len = 333, .kv_len = 2000, .nats = 20, .causal = true}), 0.01);
 }
 
-TEST(Fp8Kernel, OtherTypesAndHeads) {
+// A NaN of Q is seen in its row of O and nowhere else, one of V in its column.
+TEST_F(Fp8Kernel, NaN) {
+  EXPECT_LE(error_of({.heads = 4, .nan_row = 256 + 5}), kRounding);
+  EXPECT_LE(error_of({.kv_len = 1152, .heads = 4, .nan_row = 3 * 256 + 130}), kRounding);
+  EXPECT_LE(error_of({.kv_len = 300, .heads = 2, .kv_heads = 2, .nan_row = 20}), kRounding);
+  EXPECT_LE(error_of({.kv_len = 300, .heads = 2, .kv_heads = 2, .nan_key = 299}), kRounding);
+}
+
+TEST_F(Fp8Kernel, OtherTypesAndHeads) {
   EXPECT_LE((error_of<__half>({.seq_len = 128, .kv_len = 2048, .nats = 20})), 0.01);
   EXPECT_LE((error_of<__half, 64>({.heads = 3, .kv_heads = 3})), kRounding);
   EXPECT_LE((error_of<__nv_bfloat16, 64>({.seq_len = 130, .kv_len = 1500, .heads = 2})), kRounding);
@@ -346,6 +376,9 @@ TEST(Fp8Kernel, OtherTypesAndHeads) {
   EXPECT_LE((error_of<__half, 64>({.seq_len = 128, .kv_len = 2048, .v_mean = 1})), 0.006);
 }
 
+#ifndef __CUDACC__
+
+// ---- the emulator alone -------------------------------------------------------------------------
 // Whoever runs first, and whenever copies happen: windows, rising references, hidden keys, and two
 // query tiles for each CTA.
 class AnyOrder : public testing::TestWithParam<int> {
@@ -364,5 +397,7 @@ TEST_P(AnyOrder, Windows) {
 }
 TEST_P(AnyOrder, Turns) { EXPECT_LE(error_of({.heads = 3, .nats = 8, .causal = true}), 0.014); }
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyOrder, testing::Range(0, 4));
+
+#endif
 
 }  // namespace fa::fp8_kernel_test
