@@ -20,7 +20,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/harness/fp8.h"
 #include "kernels/beyond/fp8.h"
+#include "kernels/beyond/quantise.h"
 #include "tests/golden/probe.h"
 #include "tests/support.h"
 #ifndef __CUDACC__
@@ -342,7 +344,7 @@ TEST_F(Fp8Kernel, FewerHeadsOfKeys) {
   EXPECT_LE(error_of({.seq_len = 70, .kv_len = 391, .heads = 4, .batch = 3}), kRounding);
 }
 TEST_F(Fp8Kernel, RowsApartAndOneScalePerHead) {
-  Case c{.seq_len = 100, .kv_len = 1151, .heads = 4, .kv_heads = 2, .batch = 2};
+  Case c{.seq_len = 100, .kv_len = 643, .heads = 4, .kv_heads = 2, .batch = 2};
   c.scale_per_head = true;
   EXPECT_LE(error_of(c), kRounding);
   c.rows_apart = true;
@@ -365,6 +367,80 @@ TEST_F(Fp8Kernel, NaN) {
   EXPECT_LE(error_of({.kv_len = 1152, .heads = 4, .nan_row = 3 * 256 + 130}), kRounding);
   EXPECT_LE(error_of({.kv_len = 300, .heads = 2, .kv_heads = 2, .nan_row = 20}), kRounding);
   EXPECT_LE(error_of({.kv_len = 300, .heads = 2, .kv_heads = 2, .nan_key = 299}), kRounding);
+}
+
+// ---- what comes before the kernel ---------------------------------------------------------------
+// Every number and scale is that of the harness's rounding, bit for bit: what the oracle computes
+// with is what the kernel gets.
+template <typename T, int kHeadDim>
+void expect_rounded_alike(Fp8 fp8, int q_len, int kv_len) {
+  Problem p =
+      test::problem(2, 2, q_len, kHeadDim, std::is_same_v<T, __half> ? Dtype::kFp16 : Dtype::kBf16);
+  p.kv_len = kv_len;
+  p.kv_heads = 1;
+  p.fp8 = fp8;
+  const fa::Inputs inputs = make_inputs(p, "outliers", 3);
+  const Fp8Inputs expected = round_to_fp8(p, inputs);
+  const size_t bytes = quantise::Place(nullptr, 2, 2, 1, q_len, kv_len, kHeadDim).bytes;
+  Buffer q("Q", p.tensor_bytes()), k("K", p.kv_tensor_bytes()), v("V", p.kv_tensor_bytes());
+  Buffer memory("workspace", bytes);
+  q.upload(inputs.q.data());
+  k.upload(inputs.k.data());
+  v.upload(inputs.v.data());
+  memory.poison();
+  Attention<T> a{};
+  a.q = static_cast<const T*>(q.data());
+  a.k = static_cast<const T*>(k.data());
+  a.v = static_cast<const T*>(v.data());
+  a.batch = a.heads = 2;
+  a.kv_heads = 1;
+  a.seq_len = q_len;
+  a.kv_len = kv_len;
+  a.q_strides = p.strides();
+  a.k_strides = a.v_strides = p.kv_strides();
+  a.fp8 = fp8;
+  quantise::run<T, kHeadDim>(a, quantise::Place(memory.data(), 2, 2, 1, q_len, kv_len, kHeadDim));
+  synchronize();
+  std::vector<uint8_t> made(bytes);
+  memory.download(made.data());
+  const quantise::Place at(made.data(), 2, 2, 1, q_len, kv_len, kHeadDim);
+
+  const auto expect_rows = [&](const std::vector<float>& rows, const uint8_t* numbers,
+                               const float* scales, int heads, int count, int stored, int tiles) {
+    for (int head = 0; head < heads; head++) {
+      for (int row = 0; row < stored; row++) {
+        const float scale = scales[fp8 == Fp8::kHead ? head : head * tiles + row / 128];
+        for (int c = 0; c < kHeadDim; c++) {
+          const float is = float(from_e4m3(numbers[(head * stored + row) * kHeadDim + c])) * scale;
+          const float should =
+              row < count ? rows[size_t((head * count + row) * kHeadDim + c)] : 0.0f;
+          ASSERT_EQ(is, should) << "head " << head << ", row " << row << ", column " << c;
+        }
+      }
+    }
+  };
+  expect_rows(expected.q, at.q, at.q_scales, 4, q_len, q_len, at.q_tiles);
+  expect_rows(expected.k, at.k, at.k_scales, 2, kv_len, at.k_rows, at.k_tiles);
+  for (int head = 0; head < 2; head++) {
+    for (int c = 0; c < kHeadDim; c++) {
+      for (int key = 0; key < at.v_rows; key++) {
+        const uint8_t number = at.v[(head * kHeadDim + c) * at.v_rows + key];
+        const float should =
+            key < kv_len ? expected.v[size_t((head * kv_len + key) * kHeadDim + c)] : 0.0f;
+        ASSERT_EQ(float(from_e4m3(number)) * at.v_scales[head], should)
+            << "V, head " << head << ", key " << key << ", column " << c;
+      }
+    }
+  }
+}
+
+TEST(Quantise, RoundsAsTheOracleDoes) {
+  for (const Fp8 fp8 : {Fp8::kHead, Fp8::kTile, Fp8::kRotated}) {
+    expect_rounded_alike<__nv_bfloat16, 128>(fp8, 200, 259);
+    expect_rounded_alike<__nv_bfloat16, 64>(fp8, 128, 129);
+    expect_rounded_alike<__half, 128>(fp8, 1, 128);
+    expect_rounded_alike<__half, 64>(fp8, 385, 3);
+  }
 }
 
 TEST_F(Fp8Kernel, OtherTypesAndHeads) {

@@ -1,5 +1,6 @@
 // Times, clocks, rounds and requests on a GPU that is made up (fake_gpu.h).
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "bench/library.h"
+#include "common/harness/changes.h"
 #include "common/harness/fp8.h"
 #include "common/harness/results.h"
 #include "tests/fake_gpu.h"

@@ -110,8 +110,8 @@ void declare(Parser& app, Arguments& arguments) {
       .one_of({"none", "causal"}, false)
       .show_default();
   app.add_option("--fp8", arguments.fp8,
-                 "Q, K and V rounded to eight bits (e4m3) with a scale per head or per\n"
-                 "tile of 128 rows, Q and K also rotated before: head, tile or rotated")
+                 "Q, K and V rounded to eight bits (e4m3) with a scale per head, or of Q\n"
+                 "and K per tile of 128 rows, also rotated before: head, tile or rotated")
       .one_of({"none", "head", "tile", "rotated"}, false)
       .show_default();
   app.add_option("--q-len", arguments.q_len, "queries a head [default: --seq-len]").range(1, kMost);

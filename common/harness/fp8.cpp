@@ -39,9 +39,8 @@ void round(float* numbers, size_t count, float rotated_by) {
 
 // [heads of all blocks, rows, head_dim]
 std::vector<float> rounded(const Problem& problem, const std::vector<uint16_t>& tensor,
-                           size_t heads, size_t rows, bool rotated) {
+                           size_t heads, size_t rows, size_t per_scale, bool rotated) {
   const size_t columns = size_t(problem.head_dim);
-  const auto per_scale = size_t(problem.rows_per_scale(int(rows)));
   std::vector<float> result(heads * rows * columns);
   parallel_for(heads, [&](size_t head) {
     for (size_t row = 0; row < rows; row++) {
@@ -65,9 +64,11 @@ Fp8Inputs round_to_fp8(const Problem& problem, const Inputs& inputs) {
   const bool rotated = problem.fp8 == Fp8::kRotated;
   const size_t heads = size_t(problem.batch) * size_t(problem.heads);
   const size_t kv_heads = size_t(problem.batch) * size_t(problem.key_heads());
-  return {rounded(problem, inputs.q, heads, problem.q_rows(), rotated),
-          rounded(problem, inputs.k, kv_heads, problem.kv_rows(), rotated),
-          rounded(problem, inputs.v, kv_heads, problem.kv_rows(), false)};
+  const size_t q_rows = problem.q_rows(), kv_rows = problem.kv_rows();
+  const auto per_scale = [&](size_t rows) { return size_t(problem.rows_per_scale(int(rows))); };
+  return {rounded(problem, inputs.q, heads, q_rows, per_scale(q_rows), rotated),
+          rounded(problem, inputs.k, kv_heads, kv_rows, per_scale(kv_rows), rotated),
+          rounded(problem, inputs.v, kv_heads, kv_rows, kv_rows, false)};
 }
 
 Inputs in_16_bits(const Problem& problem, const Fp8Inputs& rounded) {

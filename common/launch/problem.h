@@ -39,9 +39,10 @@ inline const char* name_of(Mask mask) { return mask == Mask::kNone ? "none" : "c
 
 // How Q, K and V are rounded to e4m3, numbers of eight bits, before they are multiplied. Numbers
 // that share a scale are divided by it first: it is the largest of them over 448, the largest of
-// e4m3. kHead has a scale per head of a sequence, kTile one per 128 rows of a head; with kRotated
-// the rows of Q and K are also rotated before (common/launch/rotation.h). P becomes e4m3 as well,
-// O does not. kNone rounds nothing.
+// e4m3. kHead has a scale per head of a sequence, kTile of Q and K one per 128 rows; with kRotated
+// the rows of Q and K are also rotated before (common/launch/rotation.h). V always has a scale per
+// head, because its tiles are added in one sum. P becomes e4m3 as well, O does not. kNone rounds
+// nothing.
 enum class Fp8 { kNone, kHead, kTile, kRotated };
 
 inline const char* name_of(Fp8 fp8) {
@@ -131,7 +132,7 @@ struct Problem {
     if (!packed.empty()) return packed[size_t(i)];
     return {seq_len, kv_lens.empty() ? key_len() : kv_lens[size_t(i)]};
   }
-  // Rows that share a scale of FP8, of a head of so many.
+  // Rows of Q or K that share a scale of FP8, of a head of so many.
   int rows_per_scale(int rows) const { return fp8 == Fp8::kHead ? rows : kFp8TileRows; }
   int table_pages() const { return (key_len() + page_size - 1) / page_size; }  // per sequence
 

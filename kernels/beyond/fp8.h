@@ -331,8 +331,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   // [half-pair]
   constexpr float kMost = 31743.0f / 1024.0f;  // log2 of the largest fp16 over the smallest step
   const auto exp2_pair = [&](float low, float high, float scaled, float offset) {
-    // Below 2^15 the mantissa of 256 + u / 2^15 ends in u, and u = 1024 (log2(P) + 15) are the bits
-    // of an fp16 whose exponent is right, and its mantissa the fraction of log2(P).
+    // A float of 256 + u / 2^15 ends in the bits of u. Those of u = 1024 (log2(P) + 15) are an fp16
+    // with P's exponent, whose mantissa is the fraction of log2(P) and not yet of P.
     const auto bits = [&](float s) {
       return __float_as_uint(
           fmaf(__saturatef(fmaf(s, scaled, offset)), 31743.0f / 32768.0f, 256.0f));
@@ -382,7 +382,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   };
   // Computes P of a tile once S is complete. If some P is too large, references rise by whole
   // numbers, for which rescaling is exact. Returns whether it must follow once PV is complete: not
-  // here, because the warp may be the only one, and all four must wait for PV together.
+  // here, because the warp may be the only one, and all four must wait for PV together. The second
+  // exponentials are here: without this branch ptxas 13.0 moves that wait before the first ones.
   const auto softmax = [&](auto& p, float c) -> bool {
     const bool first = n == 0;
     float most[2];

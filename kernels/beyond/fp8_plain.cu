@@ -165,14 +165,13 @@ __global__ void attention_kernel(Attention<T> a, Quantised q, Quantised k, Quant
     const float p = float(E4m3(expf(acc_s - new_max) * kScaleOfP));
     row_max = new_max;
     row_sum = row_sum * rescale + p;
-    const float p_scaled = p * v.scale(block, kv_head, key);
     for (int i = 0; i < kColumns; i++) {
-      acc_o[i] = fmaf(p_scaled, float(gV[32 * i]), acc_o[i] * rescale);
+      acc_o[i] = fmaf(p, float(gV[32 * i]), acc_o[i] * rescale);
     }
   }
 
   // ---- epilogue ----
-  const float inverse_sum = row_sum > 0.0f ? 1.0f / row_sum : 0.0f;
+  const float inverse_sum = row_sum > 0.0f ? v.scale(block, kv_head, 0) / row_sum : 0.0f;
   T* gO = a.o + a.o_strides.at(block, head, query) + lane_idx;
   for (int i = 0; i < kColumns; i++) {
     gO[32 * i] = ptx::from_float<T>(acc_o[i] * inverse_sum);
@@ -199,16 +198,16 @@ struct Launcher {
     const int rows_per_scale = a.fp8 == Fp8::kHead ? most : kFp8TileRows;
     const size_t kv_elements = size_t(a.batch) * a.kv_heads * a.kv_len * kHeadDim;
     auto* const numbers = static_cast<E4m3*>(a.workspace);
-    const auto of = [&](E4m3* place, float* scales, int heads, int rows) {
-      return Quantised{place, scales, heads, rows, parts_of(rows, rows_per_scale), rows_per_scale};
+    const auto of = [&](E4m3* place, float* scales, int heads, int rows, int per_scale) {
+      return Quantised{place, scales, heads, rows, parts_of(rows, per_scale), per_scale};
     };
     const auto scales_of = [&](const Quantised& x) { return size_t(a.batch) * x.heads * x.parts; };
     E4m3* const k_place = numbers + size_t(a.batch) * a.heads * a.seq_len * kHeadDim;
     E4m3* const v_place = k_place + kv_elements;
-    const Quantised q =
-        of(numbers, reinterpret_cast<float*>(v_place + kv_elements), a.heads, a.seq_len);
-    const Quantised k = of(k_place, q.scales + scales_of(q), a.kv_heads, a.kv_len);
-    const Quantised v = of(v_place, k.scales + scales_of(k), a.kv_heads, a.kv_len);
+    auto* const scales = reinterpret_cast<float*>(v_place + kv_elements);
+    const Quantised q = of(numbers, scales, a.heads, a.seq_len, rows_per_scale);
+    const Quantised k = of(k_place, scales + scales_of(q), a.kv_heads, a.kv_len, rows_per_scale);
+    const Quantised v = of(v_place, k.scales + scales_of(k), a.kv_heads, a.kv_len, a.kv_len);
 
     const auto quantise = [&](const T* x, const Strides& strides, const Quantised& to,
                               bool rotated) {

@@ -387,8 +387,9 @@ def ptx_family(opcode):
 def find_kernel(wish):
     """The name of the kernel with this number, name or beginning of a name; "causal" is beyond/causal."""
     names = [name for name in kernel_names() if not name.endswith(".next")]
-    if wish in names:
-        return wish
+    for whole in (wish, f"beyond/{wish}"):
+        if whole in names:
+            return whole
     number = f"{int(wish):02}_" if wish.isascii() and wish.isdigit() else None
     fits = [name for name in names if (name if "/" in wish else name.removeprefix("beyond/")).startswith(number or wish)] if wish else []
     if len(fits) == 1:

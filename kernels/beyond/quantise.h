@@ -1,0 +1,286 @@
+// From 16 bits to e4m3: what comes before the kernel of fp8.h.
+//
+// Idea         A CTA keeps 128 rows in registers, finds their largest number, and only then divides
+//              by it, so memory is read once. Four lanes share a row, so a rotation takes two steps
+//              by shuffles and the others in registers. V is written transposed, as wgmma wants it.
+// Bottleneck   The memory's bandwidth: two bytes are read per number and one is written. V, whose
+//              scale is that of a head, is read twice.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/launch/launch.h"
+#include "common/launch/registry.h"
+#include "common/launch/rotation.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/convert_fp8.h"
+
+namespace fa::quantise {
+
+constexpr float kLargest = 448.0f;   // of e4m3
+constexpr float kLeast = 0x1p-100f;  // a head of zeros has a scale, too
+
+struct Config {
+  static constexpr int kRows = kFp8TileRows;  // per CTA
+  static constexpr int kLanes = 4;            // that share a row
+  static constexpr int kThreads = kRows * kLanes;
+  static constexpr int kWarps = kThreads / 32;
+};
+
+// One tensor of 16 bits and what becomes of it. blockIdx.x: tile of 128 rows; y: head; z: block.
+template <typename T>
+struct Task {
+  const T* x;  // [blocks, heads, rows, kHeadDim], strides apart
+  Strides strides;
+  int heads, rows;
+  uint8_t* out;    // e4m3: [blocks, heads, out_rows, kHeadDim], or transposed as below
+  int out_rows;    // at least rows: zeros behind them
+  float* scales;   // per head and tile, or per head
+  float* largest;  // per head and tile: the largest numbers, where a scale is per head
+};
+
+// ---- pieces that the kernels below share --------------------------------------------------------
+// Lane j of four has columns 32 i + 8 j + s of its row, as x[8 i + s]: eight neighbours are one
+// load of 16 bytes, and four lanes together load 64. Rows past the end are zeros.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void load_row(const Task<T>& task, float (&x)[kHeadDim / 4]) {
+  const int row = blockIdx.x * Config::kRows + threadIdx.x / 4, j = threadIdx.x % 4;
+  const T* const begin = task.x + task.strides.at(blockIdx.z, blockIdx.y, row);
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 32; i++) {
+    uint4 chunk = {0, 0, 0, 0};
+    if (row < task.rows) chunk = reinterpret_cast<const uint4*>(begin)[4 * i + j];
+    T numbers[8];
+    memcpy(numbers, &chunk, sizeof chunk);
+#pragma unroll
+    for (int s = 0; s < 8; s++) x[8 * i + s] = ptx::to_float(numbers[s]);
+  }
+}
+
+// Rotates the row (common/launch/rotation.h), which becomes sqrt(kHeadDim) times as long. Each lane
+// of a row calls it.
+template <int kHeadDim>
+__device__ __forceinline__ void rotate(float (&x)[kHeadDim / 4]) {
+  const int j = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 4; i++) {
+    if (has_minus(32 * (i / 8) + 8 * j + i % 8)) x[i] = -x[i];
+  }
+  const auto step_in_lane = [&](int distance) {
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 4; i++) {
+      if (i & distance) continue;
+      const float low = x[i], high = x[i + distance];
+      x[i] = low + high;
+      x[i + distance] = low - high;
+    }
+  };
+#pragma unroll
+  for (int distance = 1; distance < 8; distance *= 2) step_in_lane(distance);  // columns 1, 2, 4
+#pragma unroll
+  for (int lanes = 1; lanes < 4; lanes *= 2) {  // columns 8 and 16 apart are in lanes 1 and 2 apart
+    const float sign = j & lanes ? -1.0f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 4; i++) {
+      x[i] = fmaf(sign, x[i], __shfl_xor_sync(0xffffffffu, x[i], lanes));
+    }
+  }
+#pragma unroll
+  for (int distance = 8; distance < kHeadDim / 4; distance *= 2) step_in_lane(distance);  // 32, 64
+}
+
+// The largest of what all threads of the CTA have. Each thread calls it, once per kernel.
+__device__ __forceinline__ float largest_of_cta(float value, float (&of_warps)[Config::kWarps]) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  }
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < Config::kWarps; i++) value = fmaxf(value, of_warps[i]);
+  return value;
+}
+
+template <int kCount>
+__device__ __forceinline__ float largest_of_lane(const float (&x)[kCount]) {
+  float largest = kLeast;
+#pragma unroll
+  for (int i = 0; i < kCount; i++) largest = fmaxf(largest, fabsf(x[i]));
+  return largest;
+}
+
+// The largest of a head, from those of its tiles.
+template <typename T>
+__device__ __forceinline__ float largest_of_head(const Task<T>& task,
+                                                 float (&of_warps)[Config::kWarps]) {
+  const float* const of_tiles =
+      task.largest + (size_t(blockIdx.z) * task.heads + blockIdx.y) * gridDim.x;
+  float largest = kLeast;
+  for (int i = threadIdx.x; i < gridDim.x; i += Config::kThreads) {
+    largest = fmaxf(largest, of_tiles[i]);
+  }
+  return largest_of_cta(largest, of_warps);
+}
+
+struct SharedStorage {
+  float of_warps[Config::kWarps];
+};
+
+// ---- the largest number of each tile, for a scale per head --------------------------------------
+template <typename T, int kHeadDim, bool kRotated>
+__global__ void __launch_bounds__(Config::kThreads) largest_kernel(const Task<T> task) {
+  auto& smem = shared_storage<SharedStorage>();
+  float x[kHeadDim / 4];
+  load_row<T, kHeadDim>(task, x);
+  if constexpr (kRotated) rotate<kHeadDim>(x);
+  const float largest = largest_of_cta(largest_of_lane(x), smem.of_warps);
+  const size_t head = size_t(blockIdx.z) * task.heads + blockIdx.y;
+  if (threadIdx.x == 0) task.largest[head * gridDim.x + blockIdx.x] = largest;
+}
+
+// ---- Q and K ------------------------------------------------------------------------------------
+// Writes the tile's e4m3 in their rows. kPerHead: with the scale of the whole head, for which
+// largest_kernel ran before; otherwise with that of the tile.
+template <typename T, int kHeadDim, bool kRotated, bool kPerHead>
+__global__ void __launch_bounds__(Config::kThreads, 2) rows_kernel(const Task<T> task) {
+  auto& smem = shared_storage<SharedStorage>();
+  float x[kHeadDim / 4];
+  load_row<T, kHeadDim>(task, x);
+  if constexpr (kRotated) rotate<kHeadDim>(x);
+  const float largest = kPerHead ? largest_of_head(task, smem.of_warps)
+                                 : largest_of_cta(largest_of_lane(x), smem.of_warps);
+
+  const size_t head = size_t(blockIdx.z) * task.heads + blockIdx.y;
+  if (threadIdx.x == 0 && (!kPerHead || blockIdx.x == 0)) {
+    // The rotation's factor goes into the scale.
+    const float rotated_by = kRotated ? 1.0f / sqrtf(float(kHeadDim)) : 1.0f;
+    task.scales[kPerHead ? head : head * gridDim.x + blockIdx.x] = largest / kLargest * rotated_by;
+  }
+  const float inverse = kLargest / largest;
+  const int row = blockIdx.x * Config::kRows + threadIdx.x / 4, j = threadIdx.x % 4;
+  if (row >= task.out_rows) return;
+  auto* const to = reinterpret_cast<uint2*>(task.out + (head * task.out_rows + row) * kHeadDim);
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 4; i += 8) {
+    const auto pack = [&](int from) {
+      return ptx::pack_fp8<__nv_fp8_e4m3>(x[from] * inverse, x[from + 1] * inverse,
+                                          x[from + 2] * inverse, x[from + 3] * inverse);
+    };
+    to[i / 2 + j] = make_uint2(pack(i), pack(i + 4));
+  }
+}
+
+// ---- V ------------------------------------------------------------------------------------------
+template <int kHeadDim>
+struct TransposedStorage {
+  float of_warps[Config::kWarps];
+  // A row is a column of V. With four bytes more, lanes that write columns eight apart and lanes
+  // that read a row's words meet 32 banks.
+  uint8_t sV[kHeadDim][Config::kRows + 4];
+};
+
+// Writes the tile transposed: out is [blocks, heads, kHeadDim, out_rows], out_rows a multiple of
+// 128, with the scale of its head.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(Config::kThreads, 2) transpose_kernel(const Task<T> task) {
+  auto& smem = shared_storage<TransposedStorage<kHeadDim>>();
+  const int key = threadIdx.x / 4, j = threadIdx.x % 4;
+  float x[kHeadDim / 4];
+  load_row<T, kHeadDim>(task, x);
+  const float largest = largest_of_head(task, smem.of_warps), inverse = kLargest / largest;
+  const size_t head = size_t(blockIdx.z) * task.heads + blockIdx.y;
+  if (threadIdx.x == 0 && blockIdx.x == 0) task.scales[head] = largest / kLargest;
+#pragma unroll
+  for (int i = 0; i < kHeadDim / 4; i += 4) {
+    const uint32_t bytes = ptx::pack_fp8<__nv_fp8_e4m3>(x[i] * inverse, x[i + 1] * inverse,
+                                                        x[i + 2] * inverse, x[i + 3] * inverse);
+#pragma unroll
+    for (int s = 0; s < 4; s++) {
+      smem.sV[32 * (i / 8) + 8 * j + i % 8 + s][key] = uint8_t(bytes >> (8 * s));
+    }
+  }
+  __syncthreads();
+
+  // A warp writes the 128 keys of one column, four per lane.
+  const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
+  for (int column = warp_idx; column < kHeadDim; column += Config::kWarps) {
+    auto* const to = reinterpret_cast<uint32_t*>(
+        task.out + (head * kHeadDim + column) * task.out_rows + blockIdx.x * Config::kRows);
+    to[lane_idx] = reinterpret_cast<const uint32_t*>(smem.sV[column])[lane_idx];
+  }
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+// Where Q, K and V lie in e4m3, with their scales, in one piece of memory: [batch, heads, seq_len,
+// head_dim], [batch, kv_heads, k_rows, head_dim] and [batch, kv_heads, head_dim, v_rows].
+struct Place {
+  uint8_t *q, *k, *v;
+  float *q_scales, *k_scales, *v_scales;
+  float* largest;  // of tiles, for a while
+  int k_rows;      // a multiple of four: TMA copies rows in fours
+  int v_rows;      // a multiple of 128
+  int q_tiles, k_tiles;
+  size_t bytes;  // in all
+
+  Place(void* memory, int batch, int heads, int kv_heads, int q_len, int kv_len, int head_dim)
+      : k_rows((kv_len + 3) / 4 * 4),
+        v_rows((kv_len + 127) / 128 * 128),
+        q_tiles((q_len + Config::kRows - 1) / Config::kRows),
+        k_tiles((kv_len + Config::kRows - 1) / Config::kRows) {
+    auto* at = static_cast<uint8_t*>(memory);
+    const auto take = [&](size_t count) {  // TMA wants 16 bytes, its boxes like 128
+      uint8_t* const here = at;
+      at += (count + 127) / 128 * 128;
+      return here;
+    };
+    const size_t of_q = size_t(batch) * heads, of_k = size_t(batch) * kv_heads;
+    q = take(of_q * q_len * head_dim);
+    k = take(of_k * k_rows * head_dim);
+    v = take(of_k * v_rows * head_dim);
+    const auto floats = [&](size_t count) {
+      return reinterpret_cast<float*>(take(count * sizeof(float)));
+    };
+    q_scales = floats(of_q * q_tiles);
+    k_scales = floats(of_k * k_tiles);
+    v_scales = floats(of_k);
+    largest = floats(of_q * q_tiles > of_k * k_tiles ? of_q * q_tiles : of_k * k_tiles);
+    bytes = size_t(at - static_cast<uint8_t*>(memory));
+  }
+};
+
+// Three to six launches, one behind the other, on 16-byte aligned rows. Of Fp8::kHead the scales
+// are q_scales[head], otherwise q_scales[head * q_tiles + tile], and likewise those of K. V's are
+// per head.
+template <typename T, int kHeadDim>
+void run(const Attention<T>& a, const Place& to) {
+  const auto launch_for = [&]<auto kKernel>(const Task<T>& task, int tiles, size_t shared_bytes) {
+    launch<kKernel>({dim3(tiles, task.heads, a.batch), dim3(Config::kThreads), shared_bytes}, task);
+  };
+  constexpr size_t kShared = sizeof(SharedStorage);
+  const auto rows = [&](const Task<T>& task, int tiles) {
+    if (a.fp8 == Fp8::kHead) {
+      launch_for.template operator()<largest_kernel<T, kHeadDim, false>>(task, tiles, kShared);
+      launch_for.template operator()<rows_kernel<T, kHeadDim, false, true>>(task, tiles, kShared);
+    } else if (a.fp8 == Fp8::kTile) {
+      launch_for.template operator()<rows_kernel<T, kHeadDim, false, false>>(task, tiles, kShared);
+    } else {
+      launch_for.template operator()<rows_kernel<T, kHeadDim, true, false>>(task, tiles, kShared);
+    }
+  };
+  rows({a.q, a.q_strides, a.heads, a.seq_len, to.q, a.seq_len, to.q_scales, to.largest},
+       to.q_tiles);
+  rows({a.k, a.k_strides, a.kv_heads, a.kv_len, to.k, to.k_rows, to.k_scales, to.largest},
+       to.k_tiles);
+  const Task<T> of_v{a.v,  a.v_strides, a.kv_heads,  a.kv_len,
+                     to.v, to.v_rows,   to.v_scales, to.largest};
+  launch_for.template operator()<largest_kernel<T, kHeadDim, false>>(of_v, to.k_tiles, kShared);
+  launch_for.template operator()<transpose_kernel<T, kHeadDim>>(
+      of_v, to.k_tiles, sizeof(TransposedStorage<kHeadDim>));
+}
+
+}  // namespace fa::quantise
