@@ -397,6 +397,9 @@ TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
   EXPECT_EQ(order.find("16_max_fr beyond/ca 15_persis 14_"), 0u) << order;
   EXPECT_EQ(order.find(".next"), std::string::npos);
   EXPECT_EQ(by_speed(plain).back()->name, "beyond/plain");
+  Problem fp8 = plain;
+  fp8.fp8 = Fp8::kHead;
+  EXPECT_EQ(name(fp8), "beyond/fp8");
 }
 
 TEST(Best, SaysWhyFasterOnesCannot) {

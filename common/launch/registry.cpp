@@ -282,7 +282,8 @@ std::string refusal(const Kernel& kernel, const Problem& problem, const Tensors&
 std::vector<const Kernel*> by_speed(const Problem& problem) {
   std::vector<const Kernel*> result;
   for (const Kernel& each : kernels()) {
-    if (!is_next(each) && !each.library && !each.ceiling) result.push_back(&each);
+    if (is_next(each) || each.library || each.ceiling) continue;
+    if (!each.takes.fp8 || problem.fp8 != Fp8::kNone) result.push_back(&each);
   }
   const auto order = [&](const Kernel* each) {
     const bool numbered = isdigit(static_cast<unsigned char>(each->name[0])) != 0;

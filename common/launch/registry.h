@@ -173,7 +173,8 @@ std::string refusal(const Kernel& kernel, const Problem& problem);
 std::string refusal(const Kernel& kernel, const Problem& problem, const Tensors& with_strides);
 
 // The kernels of this program from the fastest to the slowest on a problem that they take, without
-// those of kernels/next, peers and ceilings: those that lead on it; then those with more traits; of
+// those of kernels/next, peers and ceilings, nor those of FP8 where it is not asked for: those that
+// lead on it; then those with more traits; of
 // as many the numbered ones, the last first.
 std::vector<const Kernel*> by_speed(const Problem& problem);
 
