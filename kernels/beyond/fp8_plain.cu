@@ -182,10 +182,10 @@ __global__ void attention_kernel(Attention<T> a, Quantised q, Quantised k, Quant
 // ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
-  // Tensors of e4m3 and, a multiple of 16 bytes behind their beginning, the scales of all three.
   static int parts_of(int rows, int rows_per_scale) {
     return (rows + rows_per_scale - 1) / rows_per_scale;
   }
+  // Q, K and V in e4m3, one behind the other, then the scales of all three.
   static size_t workspace_bytes(const Problem& problem, size_t) {
     const size_t heads = problem.batch * size_t(problem.heads + 2 * problem.key_heads());
     const int most = std::max(problem.seq_len, problem.key_len());
