@@ -10,8 +10,9 @@ extern "C" {
 // inputs q, k, v (device pointers to tensors as Problem of common/launch/problem.h says), on
 // `stream`, a cudaStream_t.
 enum FaBenchTask {
-  kFaBenchLaunch,  // compute it, wherever the output may be; o is where it may be
-  kFaBenchOutput,  // write where the output of the latest launch is to *o, an FaBenchOutput
+  kFaBenchLaunch,   // compute it, wherever the output may be; o is where it may be
+  kFaBenchOutput,   // write where the output of the latest launch is to *o, an FaBenchOutput
+  kFaBenchPrepare,  // of a peer in FP8: round the inputs, by whatever rule it has. No part of times
 };
 
 // Strides in elements, between sequences (0 if they are packed), heads and rows. The head_dim
@@ -28,7 +29,8 @@ typedef int (*FaBenchPeer)(int task, const void* q, const void* k, const void* v
                            void* stream, char* sentence, int capacity);
 
 // Adds a peer to the kernels of this library. `json`: {"kernel": "peer/fa2", "library": {"name",
-// "version", "implementation"}}. Returns null, or one sentence that is valid until the next call.
+// "version", "implementation"}, "fp8": whether it takes problems in FP8, and no others}. Returns
+// null, or one sentence that is valid until the next call.
 FA_BENCH_API const char* fa_bench_add(const char* json, FaBenchPeer peer);
 
 // Told what is measured, and how many of how many steps are done. Returns 0 to go on; anything else

@@ -2,6 +2,7 @@
 // judged against plain loops, the kernels of kernels/beyond against the reference.
 #include <cuda_fp8.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -706,6 +707,61 @@ TEST(OfFp8, NumbersThatFitStayAsTheyAre) {
       ASSERT_EQ(rounded.v[i], to_float(inputs.v[i], p.dtype)) << i;
     }
   }
+}
+
+// What comes before the clock starts is done by fa::run, too, and by it alone gives the same O.
+TEST(OfFp8, RunIsPrepareAndThenTheRest) {
+  int kernels_in_fp8 = 0;
+  for (const Kernel& kernel : kernels()) {
+    EXPECT_EQ(kernel.takes.fp8, bool(kernel.prepare)) << kernel.name;
+    if (!kernel.takes.fp8) continue;
+    kernels_in_fp8++;
+    Problem p = problem(1, 1, 130, 64, Dtype::kBf16);
+    p.fp8 = Fp8::kTile;
+    const Inputs inputs = make_inputs(p, "normal", 1);
+    Buffer q("Q", p.tensor_bytes()), k("K", p.tensor_bytes()), v("V", p.tensor_bytes());
+    q.upload(inputs.q.data());
+    k.upload(inputs.k.data());
+    v.upload(inputs.v.data());
+    const size_t bytes = kernel.workspace_bytes(p, SIZE_MAX);
+    const auto output = [&](const auto& launch) {
+      Buffer o("O", p.tensor_bytes()), workspace("workspace", bytes);
+      o.poison();
+      Tensors tensors{q.data(), k.data(), v.data(), o.data(), workspace.data(), bytes};
+      launch(tensors);
+      synchronize();
+      std::vector<uint16_t> values(p.element_count());
+      o.download(values.data());
+      return values;
+    };
+    const auto whole = output([&](const Tensors& t) { run(kernel, p, t); });
+    const auto parts = output([&](const Tensors& t) {
+      prepare(kernel, p, t);
+      // K is not read any more.
+      k.poison();
+      run_prepared(kernel, p, t);
+    });
+    EXPECT_EQ(whole, parts) << kernel.name;
+  }
+  EXPECT_GE(kernels_in_fp8, 2);
+}
+
+// A library that rounds by a rule of its own is held to the norm alone: some of its elements may be
+// far off, but not all.
+TEST(OfFp8, OtherRoundingsAreHeldToTheNorm) {
+  Problem p = problem(1, 2, 256, 128, Dtype::kBf16);
+  p.fp8 = Fp8::kHead;
+  const Reference reference = make_reference(p, make_inputs(p, "normal", 1), p.seq_len);
+  const auto passes = [&](const std::vector<uint16_t>& output, bool own_rounding) {
+    return compare(p, reference, output, {}, own_rounding).passed;
+  };
+  std::vector<uint16_t> output = rounded(reference, p.dtype);
+  EXPECT_TRUE(passes(output, false));
+  output[5] = from_float(to_float(output[5], p.dtype) + 0.5f, p.dtype);
+  EXPECT_FALSE(passes(output, false));
+  EXPECT_TRUE(passes(output, true));
+  std::rotate(output.begin(), output.begin() + 128, output.end());  // O of other rows
+  EXPECT_FALSE(passes(output, true));
 }
 
 // An outlier takes its bits from those alone that share its scale; after a rotation the row's other

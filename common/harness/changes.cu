@@ -443,7 +443,7 @@ void check_output(const OutputCheck& check, uint64_t nonce, const OutputRows& ou
                   Found* found) {
   const Problem& problem = check.problem;
   const bool bf16 = problem.dtype == Dtype::kBf16;
-  const Precision precision = precision_of(problem);
+  const Precision precision = precision_of(problem, check.own_rounding);
   const Rounding rounding{bf16,
                           float(precision.unit),
                           float(precision.p_unit),

@@ -63,7 +63,9 @@ struct Precision {
   double products;                    // e per scale sum_d |q_d k_jd|
   double short_products, short_sums;  // of sums of 14 bits, in FP8: e' likewise, and of A
 };
-Precision precision_of(const Problem& problem);
+// In FP8, with `own_rounding`: of a library that rounds Q, K and V by a rule of its own, such as
+// one scale for all heads, so that its inputs are others.
+Precision precision_of(const Problem& problem, bool own_rounding = false);
 
 struct Comparison {
   bool passed = false;
@@ -80,10 +82,11 @@ struct Comparison {
 // Compares an output (patterns in the shape of Q), and log-sum-exp if the kernel gives it, element
 // by element with the bounds, and O head by head of every sequence in norm: ||error|| <= 1.5 u
 // ||reference|| + ||inexact||, because rounding errors are independent and their norm is far below
-// the sum of their bounds. In FP8 u is 2^-5 there, half of what P is rounded by. Every element of
-// both, not only of the checked rows, must have been written: O with finite numbers. Nothing is
-// averaged over heads.
+// the sum of their bounds. In FP8 u is 2^-5 there, half of what P is rounded by; with own_rounding
+// elements have no bound. Every element of both, not only of the checked rows, must have been
+// written: O with finite numbers. Nothing is averaged over heads.
 Comparison compare(const Problem& problem, const Reference& reference,
-                   const std::vector<uint16_t>& output, const std::vector<float>& lse = {});
+                   const std::vector<uint16_t>& output, const std::vector<float>& lse = {},
+                   bool own_rounding = false);
 
 }  // namespace fa

@@ -256,17 +256,17 @@ void Runner::check(const Kernel& kernel, int set, Record& record) {
     synchronize();
     gathered_->download(record.output.data());
   }
-  record.comparison = compare(problem_, reference_, record.output, lse);
+  record.comparison = compare(problem_, reference_, record.output, lse, kernel.own_rounding);
   if (record.comparison->passed || !has_computed_nan(problem_.dtype, record.output, lse)) return;
   if (const std::string where = first_nan(); !where.empty()) {
     record.comparison->reason += "\n  " + where;
   }
 }
 
-void Runner::launch(const Kernel& kernel, int set) {
+void Runner::launch(const Kernel& kernel, int set, Parts parts) {
   const Tensors given = tensors(kernel, set);
   workspace_of_.clear();  // after a launch that throws, the workspace may hold anything
-  fa::run(kernel, problem_, given);
+  parts(kernel, problem_, given);
   workspace_of_ = kernel.name;
 }
 
@@ -310,6 +310,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
   OutputCheck check{to_check(), problem_};
   if (original_table_) check.block_table = static_cast<const int*>(original_table_->data());
   check.parts = static_cast<float*>(parts.data());
+  check.own_rounding = kernel.own_rounding;
   LaunchGraph timed([&] {
     for (int i = 0; i < planned; i++) {
       const int set = i % set_count;
@@ -317,9 +318,10 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
         change(set, nonces[size_t(i)]);
         poison(kernel, set);
       }
+      prepare(kernel, problem_, tensors(kernel, set));
       if (l2_) l2_->poison();
       timers[size_t(i)].start();
-      launch(kernel, set);
+      launch(kernel, set, &run_prepared);
       timers[size_t(i)].stop();
       if (!checked) continue;
       check.rows = static_cast<const CheckedRow*>(checked_rows.data()) + i * kRowsChecked;

@@ -100,8 +100,9 @@ class Runner {
   Record verify(const Kernel& kernel);
 
   // Warm-up and timed launches, all from a CUDA graph. Before each timed launch the inputs change
-  // and the output becomes NaN; after it the output is checked (changes.h), all outside the timed
-  // interval. Only on a GPU. Throws BackendError, Unsupported or WrongLaunch.
+  // and the output becomes NaN, and what the kernel prepares is prepared; after it the output is
+  // checked (changes.h), all outside the timed interval. Only on a GPU. Throws BackendError,
+  // Unsupported or WrongLaunch.
   Times time(const Kernel& kernel, const Timing& timing);
 
   // One round by the protocol for a kernel that passed so far. A record that does not pass loses
@@ -112,8 +113,9 @@ class Runner {
   Record run(const Kernel& kernel);
 
   // One launch with a given set of buffers (0 <= set < rotating_inputs), for benchmarks that count
-  // by themselves. Asynchronous. Throws as fa::run does.
-  void launch(const Kernel& kernel, int set);
+  // by themselves: fa::run, or run_prepared alone. Asynchronous. Throws as fa::run does.
+  using Parts = void (*)(const Kernel&, const Problem&, const Tensors&);
+  void launch(const Kernel& kernel, int set, Parts parts = &fa::run);
 
  private:
   struct Set {

@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -316,7 +318,13 @@ Choice best_kernel(const Problem& problem, const Tensors& with_strides) {
   throw Unsupported("no kernel takes this: " + all);
 }
 
-void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+namespace {
+
+using Part = std::function<void(const Problem&, const Tensors&)>;
+
+// Calls these parts of the kernel, those that are there, after all checks.
+void run_parts(std::initializer_list<const Part*> parts, const Kernel& kernel,
+               const Problem& problem, const Tensors& tensors) {
   validate(problem, kernel.takes.any_length || kernel.ceiling != nullptr);
   check_pointers(tensors);
   const Tensors all = with_strides(problem, tensors);
@@ -334,7 +342,21 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
     explicit ForOneKernel(void* stream) { launch_stream() = stream; }
     ~ForOneKernel() { launch_stream() = nullptr; }
   } const with_stream(tensors.stream);
-  kernel.run(problem, all);
+  for (const Part* const part : parts) {
+    if (*part) (*part)(problem, all);
+  }
+}
+
+}  // namespace
+
+void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+  run_parts({&kernel.prepare, &kernel.run}, kernel, problem, tensors);
+}
+void prepare(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+  run_parts({&kernel.prepare}, kernel, problem, tensors);
+}
+void run_prepared(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+  run_parts({&kernel.run}, kernel, problem, tensors);
 }
 
 LaunchRecord& launch_record() {

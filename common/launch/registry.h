@@ -155,6 +155,11 @@ struct Kernel {
   // Whether the kernel is the fastest one on this problem, though the order of by_speed() says that
   // others are. Null: it never is.
   bool (*leads)(const Problem&) = nullptr;
+  // What comes before `run` and would not be repeated by those who launch often on the same K and
+  // V: kernels of FP8 round their inputs here, into the workspace. It has no part in times. Null:
+  // nothing.
+  std::function<void(const Problem&, const Tensors&)> prepare = nullptr;
+  bool own_rounding = false;  // of peers in FP8: not as Problem::fp8 says (oracle.h)
 };
 
 // All kernels of this program, by name.
@@ -206,9 +211,13 @@ size_t span_bytes(const Problem& problem, const Strides& strides, bool of_keys);
 // Throws BadInput unless Q, K, V and O are there and multiples of 16 bytes.
 void check_pointers(const Tensors& tensors);
 
-// Launches the kernel after the checks that it relies on (shape, alignment, workspace). Throws
-// BadInput or Unsupported before anything ran. Asynchronous on a GPU.
+// Launches the kernel after the checks that it relies on (shape, alignment, workspace), with its
+// preparation before. Throws BadInput or Unsupported before anything ran. Asynchronous on a GPU.
 void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
+
+// The two parts of run() by themselves, with the same tensors: prepare() before run_prepared().
+void prepare(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
+void run_prepared(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
 
 void register_kernel(Kernel kernel);
 
@@ -219,15 +228,18 @@ bool has_recording_twins();
 void register_recording_twin(Kernel kernel);
 
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it. Where they are
-// there, Launcher<T, kHeadDim>::workspace_bytes(const Problem&, size_t limit) sizes its workspace,
-// zeroed_bytes() says how much of it begins as zeros, and leads(const Problem&) whether the kernel
-// is the fastest one.
+// there, prepare(const Attention<T>&) launches what comes before it,
+// workspace_bytes(const Problem&, size_t limit) sizes its workspace, zeroed_bytes() says how much
+// of it begins as zeros, and leads(const Problem&) whether the kernel is the fastest one.
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
   explicit Registration(const char* name, Needs needs = {}, Traits traits = Traits::kPlain,
                         Takes takes = {}) {
-    Kernel kernel{name, needs, nullptr, &dispatch_dtype};
+    Kernel kernel{name, needs, nullptr, &dispatch_dtype<false>};
+    if constexpr (requires { &Launcher<__half, 128>::prepare; }) {
+      kernel.prepare = &dispatch_dtype<true>;
+    }
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
     }
@@ -247,11 +259,12 @@ class Registration {
   }
 
  private:
+  template <bool kPrepare>
   static void dispatch_dtype(const Problem& problem, const Tensors& tensors) {
-    problem.dtype == Dtype::kFp16 ? dispatch_head_dim<__half>(problem, tensors)
-                                  : dispatch_head_dim<__nv_bfloat16>(problem, tensors);
+    problem.dtype == Dtype::kFp16 ? dispatch_head_dim<kPrepare, __half>(problem, tensors)
+                                  : dispatch_head_dim<kPrepare, __nv_bfloat16>(problem, tensors);
   }
-  template <typename T>
+  template <bool kPrepare, typename T>
   static void dispatch_head_dim(const Problem& problem, const Tensors& tensors) {
     const Attention<T> attention{static_cast<const T*>(tensors.q),
                                  static_cast<const T*>(tensors.k),
@@ -286,10 +299,19 @@ class Registration {
     if (problem.head_dim != kHeadDim) {
       throw Unsupported("this copy is compiled for bf16 with head_dim 128 and fp16 with 64 alone");
     }
-    Launcher<T, kHeadDim>::run(attention);
+    call<kPrepare, Launcher<T, kHeadDim>>(attention);
 #else
-    problem.head_dim == 64 ? Launcher<T, 64>::run(attention) : Launcher<T, 128>::run(attention);
+    problem.head_dim == 64 ? call<kPrepare, Launcher<T, 64>>(attention)
+                           : call<kPrepare, Launcher<T, 128>>(attention);
 #endif
+  }
+  template <bool kPrepare, typename Chosen, typename T>
+  static void call(const Attention<T>& attention) {
+    if constexpr (kPrepare) {
+      Chosen::prepare(attention);
+    } else {
+      Chosen::run(attention);
+    }
   }
 };
 

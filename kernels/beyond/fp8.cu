@@ -25,10 +25,12 @@ struct FromSixteenBits {
                            p.head_dim)
         .bytes;
   }
+  static quantise::Place place_of(const Attention<T>& a) {
+    return {a.workspace, a.batch, a.heads, a.kv_heads, a.seq_len, a.kv_len, kHeadDim};
+  }
+  static void prepare(const Attention<T>& a) { quantise::run<T, kHeadDim>(a, place_of(a)); }
   static void run(const Attention<T>& a) {
-    const quantise::Place place(a.workspace, a.batch, a.heads, a.kv_heads, a.seq_len, a.kv_len,
-                                kHeadDim);
-    quantise::run<T, kHeadDim>(a, place);
+    const quantise::Place place = place_of(a);
     const bool per_head = a.fp8 == Fp8::kHead;
     const auto scales = [&](const float* first, int tiles) {
       return per_head ? Scales{first, 1, 0} : Scales{first, uint32_t(tiles), 1};

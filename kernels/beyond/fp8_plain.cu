@@ -193,22 +193,28 @@ struct Launcher {
            heads * parts_of(most, problem.rows_per_scale(most)) * sizeof(float);
   }
 
-  static void run(const Attention<T>& a) {
+  // Where the three are in the workspace.
+  struct Rounded {
+    Quantised q, k, v;
+  };
+  static Rounded place(const Attention<T>& a) {
     const int most = std::max(a.seq_len, a.kv_len);
     const int rows_per_scale = a.fp8 == Fp8::kHead ? most : kFp8TileRows;
-    const size_t kv_elements = size_t(a.batch) * a.kv_heads * a.kv_len * kHeadDim;
-    auto* const numbers = static_cast<E4m3*>(a.workspace);
-    const auto of = [&](E4m3* place, float* scales, int heads, int rows, int per_scale) {
-      return Quantised{place, scales, heads, rows, parts_of(rows, per_scale), per_scale};
+    const auto of = [&](E4m3* numbers, float* scales, int heads, int rows, int per_scale) {
+      return Quantised{numbers, scales, heads, rows, parts_of(rows, per_scale), per_scale};
     };
     const auto scales_of = [&](const Quantised& x) { return size_t(a.batch) * x.heads * x.parts; };
+    const size_t kv_elements = size_t(a.batch) * a.kv_heads * a.kv_len * kHeadDim;
+    auto* const numbers = static_cast<E4m3*>(a.workspace);
     E4m3* const k_place = numbers + size_t(a.batch) * a.heads * a.seq_len * kHeadDim;
     E4m3* const v_place = k_place + kv_elements;
     auto* const scales = reinterpret_cast<float*>(v_place + kv_elements);
     const Quantised q = of(numbers, scales, a.heads, a.seq_len, rows_per_scale);
     const Quantised k = of(k_place, scales + scales_of(q), a.kv_heads, a.kv_len, rows_per_scale);
-    const Quantised v = of(v_place, k.scales + scales_of(k), a.kv_heads, a.kv_len, a.kv_len);
+    return {q, k, of(v_place, k.scales + scales_of(k), a.kv_heads, a.kv_len, a.kv_len)};
+  }
 
+  static void prepare(const Attention<T>& a) {
     const auto quantise = [&](const T* x, const Strides& strides, const Quantised& to,
                               bool rotated) {
       launch<quantise_kernel<T, kHeadDim>>(
@@ -216,10 +222,15 @@ struct Launcher {
            sizeof(SharedStorage)},
           x, strides, to, rotated);
     };
+    const auto [q, k, v] = place(a);
     const bool rotated = a.fp8 == Fp8::kRotated;
     quantise(a.q, a.q_strides, q, rotated);
     quantise(a.k, a.k_strides, k, rotated);
     quantise(a.v, a.v_strides, v, false);
+  }
+
+  static void run(const Attention<T>& a) {
+    const auto [q, k, v] = place(a);
     const unsigned tiles = (a.seq_len + Config::kWarps - 1) / Config::kWarps;
     launch<attention_kernel<T, kHeadDim>>(
         {dim3(tiles, a.heads, a.batch), dim3(Config::kWarps * 32)}, a, q, k, v);

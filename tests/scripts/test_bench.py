@@ -277,10 +277,10 @@ class Choice(unittest.TestCase):
                          [{"batch": 3, "seq_len": 300, "lengths": [300, 0, 17], "mask": "causal"}])
         self.assertEqual(problems("--lengths", "1,1", "--kv-lengths", "700,9"),
                          [{"batch": 2, "seq_len": 1, "kv_len": 700, "lengths": [1, 1], "kv_lengths": [700, 9]}])
-        known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x"]
-        plain, causal = PROBLEM, {**PROBLEM, "mask": "causal"}
+        known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x", "beyond/fp8"]
+        plain, causal, fp8 = PROBLEM, {**PROBLEM, "mask": "causal"}, {**PROBLEM, "fp8": "head"}
         for wanted, given, names in (([], [plain], known[:2]), ([], [causal, {**PROBLEM, "seq_len": 1009}], known[2:4]),
-                                     ([], [plain, causal], known[:4]), (["plain", "15", "beyond/causal"], [plain],
+                                     ([], [plain, causal], known[:4]), ([], [fp8], known[6:]), (["plain", "15", "beyond/causal"], [plain],
                                                                        ["beyond/plain", "15_persistent", "beyond/causal"]),
                                      (["15.next", "15_persistent.next", "15"], [plain], [known[4], known[1]])):
             self.assertEqual(bench.chosen(wanted, known, given), names)
@@ -394,6 +394,8 @@ class Libraries(unittest.TestCase):
 class Tensor:
     """Stands in for a torch tensor."""
 
+    dtype = "bf16"
+
     def __init__(self, name, strides=()):
         self.name, self.strides = name, strides
 
@@ -462,6 +464,30 @@ class Peers(unittest.TestCase):
         self.out.strides = (7, 5, 3, 2)
         with self.assertRaisesRegex(RuntimeError, "not contiguous"):
             self.peer(harness.OUTPUT, 100, 200, 300, ctypes.addressof(where), 7)
+
+    def test_what_is_prepared_is_what_a_launch_gets(self):
+        self.peer.library.prepare = lambda *tensors: self.log.append("prepare") or [Tensor(f"8 bits of {tensor.name[:3]}")
+                                                                                    for tensor in tensors]
+        self.peer.library.launch = lambda *tensors: self.log.append([tensor.name for tensor in tensors]) or self.out
+        for task in (harness.PREPARE, harness.LAUNCH, harness.LAUNCH):
+            self.peer(task, 100, 200, 300, 400, 7)
+        rounded = [f"8 bits of {address}" for address in (100, 200, 300)]
+        self.assertEqual([entry for entry in self.log if entry != "stream 7"], ["prepare", rounded, rounded])
+
+    def test_what_those_in_fp8_take(self):
+        module = types.SimpleNamespace(__name__="fa3", flash_attn_func=None, __version__="1", backend_version_string=lambda: "9")
+        module.flash_attn_func = lambda *tensors, **options: (tensors, options)
+        with mock.patch.object(torch_attention, "import_first", return_value=module):
+            fa3, cudnn = (torch_attention.PEERS[peer][1](peer, None) for peer in ("fa3_fp8", "cudnn_fp8"))
+        fp8 = {**PROBLEM, "dtype": "bf16", "fp8": "head"}
+        for problem, takers in ((fp8, 2), ({**fp8, "mask": "causal"}, 1), ({**fp8, "fp8": "rotated"}, 0),
+                                ({**fp8, "dtype": "fp16"}, 0), ({**fp8, "kv_heads": 4}, 0)):
+            taken = 0
+            for library in (fa3, cudnn):
+                with contextlib.suppress(harness.NotTaken):
+                    library.take(problem)
+                    taken += 1
+            self.assertEqual(taken, takers, problem)
 
     def take(self, problem):
         if "kv_lengths" in problem:

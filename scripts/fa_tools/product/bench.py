@@ -56,6 +56,7 @@ DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "
 HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03
 MASKS = ("none", "causal")
+FP8 = ("head", "tile", "rotated")
 IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers and ceilings that need no Python
 
 
@@ -63,11 +64,12 @@ IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers 
 
 
 def chosen(wanted, known, problems):
-    """The kernels wanted (names or numbers; none: all that may take a problem, but for those of kernels/next), each once, in
-    the order asked for."""
+    """The kernels wanted (names or numbers; none: all that may take a problem, those of FP8 for problems in FP8 alone, but for
+    those of kernels/next), each once, in the order asked for."""
     ours = [name for name in known if kind(name) == "kernel"]
     for_numbered = [is_plain(problem) and problem["seq_len"] % 128 == 0 for problem in problems]
-    all_ours = [name for name in ours if not name.endswith(".next")
+    in_fp8 = any("fp8" in problem for problem in problems)
+    all_ours = [name for name in ours if not name.endswith(".next") and name.startswith("beyond/fp8") == in_fp8
                 and (any(for_numbered) if name[0].isdigit() else not all(for_numbered))]
     names = []
     for word in wanted or all_ours:
@@ -367,6 +369,8 @@ def legend(records):
     if more_there:
         lines.append("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to "
                      f"{percent(max(more_there, key=abs), '+.2f')} off")
+    if any("fp8" in record for record in passed(records)):
+        lines.append("FP8: without the rounding of Q, K and V, which comes before the clock starts")
     return lines
 
 
@@ -482,7 +486,7 @@ def parse_arguments(argv):
         help="which nvcc: auto, system (the machine's), or wheels (from NVIDIA's Python wheels, in .toolkit)")
     add("--protocol", choices=tuple(protocols), metavar="NAME",
         help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
-    add("--peers", default=",".join(known), metavar="LIST", help=f"{','.join(known)} (default: all), or none")
+    add("--peers", metavar="LIST", help=f"{','.join(known)} (default: with --fp8 those in FP8, without it the others), or none")
     problem = parser.add_argument_group("problems (with --protocol: which of its own; --dtype instead of its own)")
     problem.add_argument("--dtype", choices=("fp16", "bf16"), help="default bf16")
     problem.add_argument("--head-dim", type=int, choices=(64, 128), help="default 128")
@@ -494,6 +498,9 @@ def parse_arguments(argv):
                            help="instead of --batch: as many sequences as have so many tokens (default 16384)")
     problem.add_argument("--mask", type=several(one_of(MASKS)), metavar="LIST",
                          help="none, causal (query i sees keys up to i + kv-len - q-len), or both (default none)")
+    problem.add_argument("--fp8", type=several(one_of(FP8)), metavar="LIST",
+                         help="kernels and peers in FP8, which round the inputs before the clock starts: head (a scale per head), "
+                              "tile (per 128 rows of Q and K), rotated (and those rotated before); several: one after another")
     problem.add_argument("--q-len", type=whole(1), metavar="N", help="queries of a sequence (default: --seq-len)")
     problem.add_argument("--kv-len", type=whole(1), metavar="N", help="keys of a sequence (default: --seq-len)")
     problem.add_argument("--kv-heads", type=whole(1), metavar="N", help="heads of K and V (default: --heads)")
@@ -540,6 +547,8 @@ def parse_arguments(argv):
         resumed.library, resumed.toolkit, resumed.repeat, resumed.begun = args.library, args.toolkit, 1, begun
         return resumed
     args.kernels = [word for words in args.kernels for word in words.split(",") if word]
+    if args.peers is None:
+        args.peers = ",".join(peer for peer in known if peer.endswith("_fp8") == bool(args.fp8))
     args.peers = [] if args.peers == "none" else unique(word for word in args.peers.split(",") if word)
     for peer in args.peers:
         if peer not in known:
@@ -593,7 +602,7 @@ def lengths_wanted(args):
 
 def choose(args, protocols):
     """The problems, and the results' `protocol`."""
-    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "q_len", "kv_len", "kv_heads", "lengths")
+    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "fp8", "q_len", "kv_len", "kv_heads", "lengths")
     given = {name: getattr(args, name) for name in ("dtype", "head_dim", "seq_len", *of_problems)
              if getattr(args, name) is not None}
     if args.inputs != "normal" and args.score_std:
@@ -605,9 +614,9 @@ def choose(args, protocols):
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
         kv_heads = {"kv_heads": args.kv_heads} if args.kv_heads not in (None, heads) else {}
         problems = [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
-                     **({"mask": mask} if mask != "none" else {}), **scores}
-                    for mask in unique(args.mask or MASKS[:1]) for lengths in lengths_wanted(args)
-                    for scores in scores_wanted(args)]
+                     **({"mask": mask} if mask != "none" else {}), **({"fp8": fp8} if fp8 else {}), **scores}
+                    for mask in unique(args.mask or MASKS[:1]) for fp8 in unique(args.fp8 or [None])
+                    for lengths in lengths_wanted(args) for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}
     else:
         protocol = protocols[args.protocol]

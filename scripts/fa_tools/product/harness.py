@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-LAUNCH, OUTPUT = range(2)  # FaBenchTask
+LAUNCH, OUTPUT, PREPARE = range(3)  # FaBenchTask
 DONE, NOT_TAKEN, FAILED = range(3)  # what a peer returns
 
 Say = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int)
@@ -63,9 +63,10 @@ class Harness:
                 raise raised[0] from None
             raise
 
-    def add(self, name, library, peer):
+    def add(self, name, library, peer, fp8=False):
         """Measures a library from Python, too: peer(task, q, k, v, o, stream) gets addresses on the GPU. It raises NotTaken
-        if it does not compute the problem; whatever else it raises is an error of the library's."""
+        if it does not compute the problem; whatever else it raises is an error of the library's. With `fp8` it takes problems
+        in FP8, and no others."""
 
         def called(task, q, k, v, o, stream, sentence, capacity):
             try:
@@ -77,7 +78,7 @@ class Harness:
                 return NOT_TAKEN if isinstance(problem, NotTaken) else FAILED
 
         self.kept.append(Peer(called))
-        problem = self.add_peer(json.dumps({"kernel": name, "library": library}).encode(), self.kept[-1])
+        problem = self.add_peer(json.dumps({"kernel": name, "library": library, "fp8": fp8}).encode(), self.kept[-1])
         if problem:
             raise Failed(problem.decode())
 

@@ -9,7 +9,7 @@ import importlib.metadata
 import itertools
 import warnings
 
-from fa_tools.product.harness import LAUNCH, NotTaken, Output, first_line
+from fa_tools.product.harness import LAUNCH, PREPARE, NotTaken, Output, first_line
 
 
 class Missing(Exception):
@@ -104,6 +104,108 @@ class FlashAttention:
         return f"{self.name} {self.version}: {first_line(problem)}"
 
 
+LARGEST_E4M3 = 448
+
+
+def to_e4m3(torch, tensor, **of_what):
+    """tensor in e4m3 with a scale for each `dim`, or one for all, and the scales: common/harness/fp8.cpp's, bit for bit."""
+    numbers = tensor.float()
+    largest = numbers.abs().amax(**of_what)
+    return (numbers * (LARGEST_E4M3 / largest)).to(torch.float8_e4m3fn), largest / LARGEST_E4M3
+
+
+class FlashAttentionFp8(FlashAttention):
+    """FlashAttention-3's attention of e4m3, with a scale per head. Q, K and V are rounded by prepare()."""
+
+    fp8 = True
+
+    def take(self, problem):
+        if problem["dtype"] != "bf16" or problem["fp8"] != "head" or "kv_heads" in problem:
+            raise NotTaken("its FP8 gives bf16, with a scale per head that Q, K and V have alike")
+        super().take(problem)
+
+    def prepare(self, q, k, v):
+        torch = importlib.import_module("torch")
+        rounded = [to_e4m3(torch, tensor, dim=(-2, -1), keepdim=True) for tensor in (q, k, v)]
+        self.scales = {f"{name}_descale": scale[..., 0, 0] for name, (_, scale) in zip("qkv", rounded)}
+        return [numbers.transpose(-3, -2).contiguous() for numbers, _ in rounded]
+
+    def launch(self, q, k, v):
+        return self.call(q, k, v, **self.scales, **self.options)
+
+
+class CudnnFp8:
+    """cuDNN's attention of e4m3, by the graph of its Python package: a scale per tensor, and on Hopper O in e4m3, too, which
+    is half as many bytes as the others write."""
+
+    fp8, name, implementation, refusals = True, "cudnn-frontend", "cuDNN in FP8", ()
+
+    def __init__(self):
+        self.cudnn = import_first(("cudnn",), "nvidia-cudnn-frontend")
+        self.version = f"{self.cudnn.__version__} (cuDNN {self.cudnn.backend_version_string()})"
+
+    def active(self):
+        return contextlib.nullcontext()
+
+    def take(self, problem):
+        if problem["dtype"] != "bf16" or problem["fp8"] != "head" or {"mask", "kv_heads", "kv_len"} & set(problem):
+            raise NotTaken("measured without a mask, with as many queries as keys")
+        self.graph = None
+
+    def build(self, torch, shape):
+        """The graph for [batch, heads, rows, head_dim], with tensors that prepare() fills."""
+        cudnn, (batch, heads, rows, head_dim) = self.cudnn, shape
+        fp8, fp32 = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
+        self.handle = cudnn.create_handle()
+        graph = cudnn.pygraph(io_data_type=fp8, intermediate_data_type=fp32, compute_data_type=fp32, handle=self.handle)
+        self.tensors = {name: torch.empty(shape, dtype=torch.float8_e4m3fn, device="cuda") for name in "qkvo"}
+        inputs = {name: graph.tensor(name=name, dim=list(shape), stride=list(self.tensors[name].stride()), data_type=fp8)
+                  for name in "qkv"}
+        # P is at most 1, so that times 256 it fits.
+        self.scales = {**{f"descale_{name}": torch.ones(1, device="cuda") for name in "qkv"},
+                       "descale_s": torch.full((1,), 1 / 256, device="cuda"), "scale_s": torch.full((1,), 256.0, device="cuda"),
+                       "scale_o": torch.ones(1, device="cuda")}
+        scales = {name: graph.tensor(name=name, dim=[1] * 4, stride=[1] * 4, data_type=fp32) for name in self.scales}
+        o, _, most_s, most_o = graph.sdpa_fp8(**inputs, **scales, attn_scale=head_dim ** -0.5, generate_stats=False, name="sdpa")
+        o.set_output(True).set_dim(list(shape)).set_stride(list(self.tensors["o"].stride())).set_data_type(fp8)
+        self.pack = {**{tensor: self.tensors[name] for name, tensor in inputs.items()}, o: self.tensors["o"],
+                     **{tensor: self.scales[name] for name, tensor in scales.items()}}
+        for most in (most_s, most_o):
+            most.set_output(True).set_dim([1] * 4).set_stride([1] * 4).set_data_type(fp32)
+            self.pack[most] = torch.zeros(1, device="cuda")
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A])
+        graph.check_support()
+        graph.build_plans()
+        self.workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
+        self.graph = graph
+
+    def arguments(self, q, k, v):
+        return q, k, v
+
+    def prepare(self, *tensors):
+        torch = importlib.import_module("torch")
+        if self.graph is None:
+            self.build(torch, tuple(tensors[0].shape))
+        for name, tensor in zip("qkv", tensors):
+            numbers, scale = to_e4m3(torch, tensor)
+            self.scales[f"descale_{name}"].copy_(scale.reshape(1))
+            self.tensors[name].copy_(numbers)
+        return ()
+
+    def launch(self):
+        self.cudnn.set_stream(handle=self.handle, stream=importlib.import_module("torch").cuda.current_stream().cuda_stream)
+        self.graph.execute(self.pack, self.workspace, handle=self.handle)
+        return self.tensors["o"]
+
+    def output(self, result):
+        return result
+
+    def refusal(self, problem):
+        return first_line(problem)
+
+
 def sequences_of(torch, problem):
     """What flash_attn_varlen_func is told of packed sequences: the first row of each and the number of rows, on the GPU,
     and how long the longest is."""
@@ -136,6 +238,9 @@ PEERS = {
     # As many parts of the keys as FlashAttention-3 likes, which PyTorch's users do not get by default.
     "fa3_splits": ("FlashAttention-3, its choice of splits", lambda name, torch: FlashAttention(
         name, ("fa3_fwd_interface", "flash_attn_interface"), ("fa3-fwd", "flash-attn-3"), num_splits=0)),
+    "fa3_fp8": ("FlashAttention-3 in FP8", lambda name, torch: FlashAttentionFp8(
+        name, ("fa3_fwd_interface", "flash_attn_interface"), ("fa3-fwd", "flash-attn-3"))),
+    "cudnn_fp8": ("cuDNN in FP8", lambda name, torch: CudnnFp8()),
     "fa4": ("FlashAttention-4", lambda name, torch: FlashAttention(name, ("flash_attn.cute",), ("flash-attn-4",))),
 }
 
@@ -170,7 +275,7 @@ class TorchPeer:
             self.shape = (problem["batch"], problem["heads"], problem["seq_len"], d)
             self.kv_shape = (problem["batch"], kv_heads, problem.get("kv_len", problem["seq_len"]), d)
         self.dtype = {"fp16": self.torch.float16, "bf16": self.torch.bfloat16}[problem["dtype"]]
-        self.known, self.latest, self.taken, self.why_not = {}, None, False, None
+        self.known, self.latest, self.taken, self.why_not, self.prepared = {}, None, False, None, None
         try:
             self.library.take(problem)
         except NotTaken as why_not:
@@ -186,12 +291,19 @@ class TorchPeer:
         if self.why_not:
             raise self.why_not
         with torch.no_grad(), torch.cuda.stream(torch.cuda.ExternalStream(stream)), self.library.active():
-            if task == LAUNCH:
-                shapes = self.shape, self.kv_shape, self.kv_shape
-                arguments = self.library.arguments(*map(self.tensor, (q, k, v), shapes))
+            shapes = self.shape, self.kv_shape, self.kv_shape
+            if task == PREPARE:
+                self.prepared = None
+                self.prepared = self.library.prepare(*map(self.tensor, (q, k, v), shapes))
+            elif task == LAUNCH:
+                arguments = self.prepared
+                if arguments is None:
+                    arguments = self.library.arguments(*map(self.tensor, (q, k, v), shapes))
                 self.latest = None
                 self.latest = self.library.output(self.launch(arguments))
             else:
+                if self.latest.dtype != self.dtype:  # an O in e4m3
+                    self.latest = self.latest.to(self.dtype)
                 *strides, neighbours = self.latest.stride()
                 if neighbours != 1:
                     raise RuntimeError("its output's rows are not contiguous")
@@ -261,5 +373,5 @@ def add(harness, names):
             continue
         peer = added[f"peer/{name}"] = TorchPeer(torch, library)
         harness.add(f"peer/{name}", {"name": library.name, "version": library.version,
-                                     "implementation": library.implementation}, peer)
+                                     "implementation": library.implementation}, peer, getattr(library, "fp8", False))
     return added, missing
