@@ -99,7 +99,7 @@ const char* fa_bench_add(const char* json, FaBenchPeer peer) {
     fa::Kernel kernel;
     kernel.name = fields.text("kernel");
     kernel.takes = fa::kEveryProblem;  // the library itself says what it does not take
-    kernel.takes.fp8 = fields.at("fp8").get<bool>();
+    kernel.takes.fp8 = fields.has("fp8") && fields.at("fp8").get<bool>();
     kernel.library = [=] { return library; };
     kernel.run = [=](const fa::Problem&, const Tensors& t) {
       fa::call(peer, kFaBenchLaunch, t, t.o);

@@ -29,7 +29,7 @@ typedef int (*FaBenchPeer)(int task, const void* q, const void* k, const void* v
                            void* stream, char* sentence, int capacity);
 
 // Adds a peer to the kernels of this library. `json`: {"kernel": "peer/fa2", "library": {"name",
-// "version", "implementation"}, "fp8": whether it takes problems in FP8, and no others}. Returns
+// "version", "implementation"}, "fp8": true where it takes problems in FP8, and no others}. Returns
 // null, or one sentence that is valid until the next call.
 FA_BENCH_API const char* fa_bench_add(const char* json, FaBenchPeer peer);
 

@@ -65,8 +65,8 @@ struct OutputCheck {
   const int* block_table = nullptr;  // of pages
   const CheckedRow* rows = nullptr;  // [row_count]
   int row_count = kRowsChecked;
-  bool own_rounding = false;  // as in precision_of
   float* parts = nullptr;     // workspace, part_floats(row_count, head_dim)
+  bool own_rounding = false;  // as in precision_of
 };
 size_t part_floats(int rows, int head_dim);
 
