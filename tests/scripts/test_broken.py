@@ -184,8 +184,21 @@ class Page(ScriptTest):
             self.assertIn("rows is not what the program meet_checked writes", self.refused("it-hangs", rows))
 
     def test_the_page_has_every_bug_once(self):
+        listed = [name for line in re.findall(r"^- ([`\[].*?): ", INDEX, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)]
+        self.assertEqual(sorted(listed), sorted(bug["name"] for bug in seeded_bugs()))
+
+    def test_a_link_leads_to_a_section_that_names_the_bug(self):
+        """On every page, and in the index each bug that its chapter names has such a link."""
+        def names(chapter):
+            text = chapter.read_text(encoding="utf-8")
+            return set(re.findall(r"\w+", text.partition("\n## Break it\n")[2].partition("\n## ")[0]))
+
+        for page in (ROOT / "docs").rglob("*.md"):
+            for name, link in re.findall(r"\[`(\w+)`\]\(([\w/.]+)#break-it\)", page.read_text(encoding="utf-8")):
+                self.assertIn(name, names(page.parent / link), f"{page.name}: {link} does not name it")
         for bug in seeded_bugs():
-            self.assertEqual(INDEX.count(f"[`{bug['name']}`]({bug['kernel']}.md#break-it)"), 1, bug["name"])
+            named = bug["name"] in names(ROOT / "docs" / f"{bug['kernel']}.md")
+            self.assertEqual(INDEX.count(f"[`{bug['name']}`]({bug['kernel']}.md#break-it)"), named, bug["name"])
 
     def test_messages_name_sections(self):
         """The sections that the emulator names are on the page, and are those in which its kinds of reports are."""

@@ -606,6 +606,19 @@ def bug_summary(rows):
            f"between them; about the other {len(rows) - len(reported)} it must say nothing.")
 
 
+@lru_cache(maxsize=None)
+def told(kernel):
+    """The words of a chapter's section "Break it", among which are the names of the bugs that it tells."""
+    chapter = ROOT / "docs" / f"{kernel}.md"
+    text = chapter.read_text(encoding="utf-8") if chapter.is_file() else ""
+    return set(re.findall(r"\w+", text.partition("\n## Break it\n")[2].partition("\n## ")[0]))
+
+
+def linked(bug):
+    """A bug's name, which leads to the chapter's section only if that tells it."""
+    return f"[`{bug['name']}`]({bug['kernel']}.md#break-it)" if bug["name"] in told(bug["kernel"]) else f"`{bug['name']}`"
+
+
 def bugs(spec):
     name, _, which = spec.partition(" ")
     try:
@@ -620,7 +633,7 @@ def bugs(spec):
         for bug in sorted((bug for bug in found if seen_first(bug)[0] == which), key=lambda bug: bug["name"]):
             times = f" **{bug['ratio']:.2f}** times as many." if "counter" in bug else ""
             alike = groups.setdefault(behaviour_of(bug), {})
-            alike.setdefault(CODE.sub(r"`\g<0>`", bug["what"]) + times, []).append(f"[`{bug['name']}`]({bug['kernel']}.md#break-it)")
+            alike.setdefault(CODE.sub(r"`\g<0>`", bug["what"]) + times, []).append(linked(bug))
     except Refused as problem:
         raise Refused(f"{name}: {problem}") from None
     except (KeyError, TypeError, AttributeError):
