@@ -286,8 +286,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   float acc_o[C::kColumnsO / 2];
   uint32_t rP[2][C::kBlockN / 32][4];  // of two tiles in turn: one is read, the other is written
   // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
-  // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is of the windows before.
-  float row_ref[2] = {}, row_sum[2] = {}, rescale[2] = {};
+  // that row + 8. row_ref (in log2) is subtracted from scores. row_sum is of the windows before,
+  // and it and their O in `sums` still want to be multiplied by `pending`.
+  float row_ref[2] = {}, row_sum[2] = {}, rescale[2] = {}, pending[2] = {1.0f, 1.0f};
   const float scale_log2 = shape.scale * kLog2e;
   float4(*const sums)[128] = smem.sums[kWindows ? warpgroup_idx : 0];  // its column: thread_idx
   const int thread_idx = threadIdx.x % 128;
@@ -407,13 +408,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < C::kColumnsO / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
-    if (kWindows && n_before >= C::kWindow) {
-      for (int h = 0; h < 2; h++) row_sum[h] *= rescale[h];
-      for (int i = 0; i < kHeadDim / 8; i++) {
-        float4& sum = sums[i][thread_idx];
-        sum = {sum.x * rescale[0], sum.y * rescale[0], sum.z * rescale[1], sum.w * rescale[1]};
-      }
-    }
+    for (int h = 0; h < 2; h++) pending[h] *= rescale[h];
   };
   // Ends a window: adds O to the sums of those before, if there are any. The next PV sets O anew.
   const auto end_window = [&] {
@@ -423,12 +418,14 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
       float4 sum = {acc_o[4 * i], acc_o[4 * i + 1], acc_o[4 * i + 2], acc_o[4 * i + 3]};
       if (!first) {
         const float4 before = sums[i][thread_idx];
-        sum = {sum.x + before.x, sum.y + before.y, sum.z + before.z, sum.w + before.w};
+        sum = {fmaf(before.x, pending[0], sum.x), fmaf(before.y, pending[0], sum.y),
+               fmaf(before.z, pending[1], sum.z), fmaf(before.w, pending[1], sum.w)};
       }
       sums[i][thread_idx] = sum;
     }
     for (int h = 0; h < 2; h++) {
-      row_sum[h] = (first ? 0.0f : row_sum[h]) + acc_o[kHeadDim / 2 + 2 * h];
+      row_sum[h] = (first ? 0.0f : row_sum[h] * pending[h]) + acc_o[kHeadDim / 2 + 2 * h];
+      pending[h] = 1.0f;
     }
   };
   // Writes -inf over scores of keys that their rows do not see. Every warp calls it once S is
@@ -457,12 +454,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
 #pragma unroll
       for (int i = 0; i < kHeadDim / 8; i++) {
         const float4 before = sums[i][thread_idx];
-        acc_o[4 * i] += before.x;
-        acc_o[4 * i + 1] += before.y;
-        acc_o[4 * i + 2] += before.z;
-        acc_o[4 * i + 3] += before.w;
+        acc_o[4 * i] = fmaf(before.x, pending[0], acc_o[4 * i]);
+        acc_o[4 * i + 1] = fmaf(before.y, pending[0], acc_o[4 * i + 1]);
+        acc_o[4 * i + 2] = fmaf(before.z, pending[1], acc_o[4 * i + 2]);
+        acc_o[4 * i + 3] = fmaf(before.w, pending[1], acc_o[4 * i + 3]);
       }
-      for (int h = 0; h < 2; h++) total[h] += row_sum[h];
+      for (int h = 0; h < 2; h++) total[h] = fmaf(row_sum[h], pending[h], total[h]);
     }
     float factor[2];
     for (int h = 0; h < 2; h++) {  // a row that sees no key becomes zeros
@@ -482,6 +479,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
       ptx::stmatrix_x4(
           rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16, i * 16 + lane_idx / 16 * 8));
     }
+    pending[0] = pending[1] = 1.0f;
     ptx::fence_proxy_async();  // makes O visible to TMA, which reads by another path
     __syncwarp();              // lane 0 waits until all lanes have stored and fenced O
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[warpgroup_idx]);
