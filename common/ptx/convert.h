@@ -84,6 +84,24 @@ __device__ __forceinline__ uint32_t max2(uint32_t a, uint32_t b) {
 #endif
 }
 
+// The products of both elements, each rounded once. bf16 has them from sm_90 on. PTX ISA, "Half
+// Precision Floating Point Instructions: mul".
+template <typename T>
+__device__ __forceinline__ uint32_t mul2(uint32_t a, uint32_t b) {
+#ifdef __CUDACC__
+  uint32_t product;
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  } else {
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  }
+  return product;
+#else
+  const float2 x = unpack<T>(a), y = unpack<T>(b);
+  return pack<T>(x.x * y.x, x.y * y.y);
+#endif
+}
+
 // a * b + c of two pairs of fp16, each element rounded once. PTX ISA, "Half Precision Floating
 // Point Instructions: fma".
 __device__ __forceinline__ uint32_t fma2(uint32_t a, uint32_t b, uint32_t c) {

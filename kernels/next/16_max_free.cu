@@ -4,8 +4,9 @@
 //              exponentials, their sum and O stay in range. So a reference replaces the maximum: a
 //              little above the row's first scores, and raised only where a sum grows too large.
 // Bottleneck   Removed: 15 took maxima of a query tile's first scores, and later of all P.
-// Changed      A turn tests its sums, which are needed anyway. Where they are too large, it leaves
-//              the loop, so that maxima and new exponentials stand outside it.
+// Changed      Sums, which are needed anyway, tell whether P is in range. bf16 reaches so far that
+//              the answer may come late, under the next QK^T, and scale P itself. A row that left
+//              even that range is computed on CUDA cores at the launch's end.
 // Run          cmake --build --preset emulator --target 16_max_free &&
 //              build/emulator/bin/16_max_free
 #include "common/launch/launch.h"
@@ -30,15 +31,17 @@ namespace fa::k16 {
 constexpr float kLog2e = 1.44269504f;
 
 // [range]
-// A reference is kMargin (log2) above a row's first scores. Where a lane's sums of a tile exceed
-// kMaxSum, it rises to kMargin above the tile's maximum. bf16 has the exponents of fp32, -126 to
-// 127, which leaves room for V between 2^-50 and 2^90. fp16 ends at 2^16, and below 2^-14 it loses
-// bits.
+// A reference is kMargin (log2) above a row's first scores, and rises again where the sums of a tile
+// exceed kMaxSum. bf16 has the exponents of fp32, -126 to 127. P of a tile may be as large as that,
+// since it is looked at before it meets V; afterwards it is at most kMaxSum, which leaves room for V
+// between 2^-60 and 2^130. fp16 ends at 2^16, and below 2^-14 it loses bits.
 template <typename T>
 struct Range {
   static constexpr bool kWide = !std::is_same_v<T, __half>;
   static constexpr float kMargin = kWide ? 66.0f : 0.0f;
-  static constexpr float kMaxSum = kWide ? 0x1p20f : 0x1p15f;
+  static constexpr float kMaxSum = kWide ? 0x1p-20f : 0x1p15f;
+  static constexpr float kLost =
+      0x1p126f;  // a tile's sum of a row, from which on P may be infinite
 };
 // [/range]
 
@@ -88,15 +91,82 @@ struct SharedStorage {
   uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
   // [t % 2] belongs to query tile t. o_full expects one arrival per warp of the consumer.
   uint64_t q_full[2][C::kWarpgroups], o_full[2][C::kWarpgroups];
+  uint64_t stored[C::kWarpgroups];  // completes when all O of the consumer are written
 };
+
+// [row]
+// Q, K, V and O in global memory, for rows that TMA does not bring.
+template <typename T>
+struct Global {
+  const T *q, *k, *v;
+  T* o;
+  Strides q_strides, k_strides, v_strides, o_strides;
+};
+
+// Computes a row of O, [kHeadDim], on CUDA cores: a warp's work. Each lane has every 32nd of the
+// head's `keys`, and of O kHeadDim / 32 neighbouring columns. All pointers are to row 0 of the head,
+// or the row itself for q and o.
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void compute_row(const T* q, const T* k, const T* v, T* o,
+                                            long long k_stride, long long v_stride, uint32_t keys,
+                                            float scale_log2) {
+  constexpr int kColumns = kHeadDim / 32;
+  const int lane_idx = threadIdx.x % 32;
+  float row_max = -INFINITY, row_sum = 0.0f, row_o[kColumns] = {};
+#pragma unroll 1
+  for (uint32_t key = lane_idx; key < keys; key += 32) {
+    float score = 0.0f;
+#pragma unroll
+    for (int d = 0; d < kHeadDim; d += 8) {
+      const uint4 of_q = __ldg(reinterpret_cast<const uint4*>(q + d));
+      const uint4 of_k = __ldg(reinterpret_cast<const uint4*>(k + key * k_stride + d));
+      const auto add = [&](uint32_t two_of_q, uint32_t two_of_k) {
+        const float2 x = ptx::unpack<T>(two_of_q), y = ptx::unpack<T>(two_of_k);
+        score = fmaf(x.x, y.x, fmaf(x.y, y.y, score));
+      };
+      add(of_q.x, of_k.x);
+      add(of_q.y, of_k.y);
+      add(of_q.z, of_k.z);
+      add(of_q.w, of_k.w);
+    }
+    score *= scale_log2;
+    float new_max = fmaxf(row_max, score);
+    for (int distance = 1; distance < 32; distance *= 2) {
+      new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, distance));
+    }
+    const float rescale = ptx::exp2_approx(row_max - new_max);
+    const float p = ptx::exp2_approx(score - new_max);
+    row_max = new_max;
+    row_sum = fmaf(row_sum, rescale, p);
+    for (float& each : row_o) each *= rescale;
+#pragma unroll
+    for (int other = 0; other < 32; other++) {
+      const float its_p = __shfl_sync(0xffffffffu, p, other);
+      const T* const its_v = v + (key - lane_idx + other) * v_stride + lane_idx * kColumns;
+      for (int i = 0; i < kColumns; i += 2) {
+        const float2 pair = ptx::unpack<T>(__ldg(reinterpret_cast<const uint32_t*>(its_v + i)));
+        row_o[i] = fmaf(its_p, pair.x, row_o[i]);
+        row_o[i + 1] = fmaf(its_p, pair.y, row_o[i + 1]);
+      }
+    }
+  }
+  for (int distance = 1; distance < 32; distance *= 2) {
+    row_sum += __shfl_xor_sync(0xffffffffu, row_sum, distance);
+  }
+  for (int i = 0; i < kColumns; i += 2) {
+    reinterpret_cast<uint32_t*>(o + lane_idx * kColumns)[i / 2] =
+        ptx::pack<T>(row_o[i] / row_sum, row_o[i + 1] / row_sum);
+  }
+}
+// [/row]
 
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
-                     const __grid_constant__ ptx::TensorMap map_o, uint32_t seq_len, uint32_t heads,
-                     uint32_t q_tiles, float scale) {
+                     const __grid_constant__ ptx::TensorMap map_o, const Global<T> global,
+                     uint32_t seq_len, uint32_t heads, uint32_t q_tiles, float scale) {
   using C = Config<kHeadDim, kKeys>;
   using R = Range<T>;
   constexpr int kQBytes = C::kBlockM * kHeadDim * sizeof(T);
@@ -146,6 +216,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     for (int i = 0; i < 2 * C::kWarpgroups; i++) {
       ptx::mbarrier_init(&smem.q_full[i % 2][i / 2], 1);
       ptx::mbarrier_init(&smem.o_full[i % 2][i / 2], 4);
+      if (i % 2 == 0) ptx::mbarrier_init(&smem.stored[i / 2], 1);
     }
     for (int stage = 0; stage < C::kStages; stage++) {
       ptx::mbarrier_init(&smem.k_full[stage], 1);
@@ -217,6 +288,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
         }
       }
       ptx::cp_async_bulk_wait<0>();  // waits until the last O is written
+      ptx::mbarrier_arrive(&smem.stored[consumer]);
     }
     // [/store-warps]
     return;
@@ -239,9 +311,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   uint32_t rP[C::kOverlap ? 2 : 1][C::kBlockN / 16][4];
   // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
   // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is the lane's share, and
-  // tile_sum that of the last tile, which belongs to it once fits() has been asked.
+  // tile_sum that of the latest tile alone.
   float row_ref[2], row_sum[2] = {}, tile_sum[2], rescale[2];
-  bool maxima = false;  // fp16: a sum of this query tile was too large, so maxima come first
+  bool maxima_first = false;  // fp16: a sum of this query tile was too large
   const float scale_log2 = scale * kLog2e;
   uint64_t desc_q_t = desc_q;  // Q of the query tile under way
 
@@ -272,7 +344,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // Begins the rows of a query tile once its first S is complete. The lanes of a quad have a row's
   // first eight scores.
   const auto begin_rows = [&] {
-    maxima = false;
+    maxima_first = false;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const float most = layout::quad_max(fmaxf(acc_s[2 * h], acc_s[2 * h + 1]));
@@ -298,13 +370,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     tile_sum[0] = part[0] + part[1];
     tile_sum[1] = part[2] + part[3];
   };
-  // Adds the sums of a tile to those of the rows. If a lane's are too large it adds nothing, and
-  // returns false in all lanes of the warp: again() must follow.
-  const auto fits = [&]() -> bool {
-    if (!__all_sync(0xffffffffu, tile_sum[0] + tile_sum[1] <= R::kMaxSum)) return false;
+  const auto add_sums = [&] {
 #pragma unroll
     for (int h = 0; h < 2; h++) row_sum[h] += tile_sum[h];
-    return true;
+  };
+  // Whether the latest tile's sums are small enough, for all rows of the warp.
+  const auto fits = [&]() -> bool {
+    return __all_sync(0xffffffffu, tile_sum[0] + tile_sum[1] <= R::kMaxSum);
   };
   // [/exponentials]
   // Multiplies O by rescale. Every warp calls it when references rose and no PV is under way.
@@ -313,39 +385,80 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
   };
   // [again]
-  // Raises references to kMargin above a tile's maxima. Then O must be rescaled, too.
-  const auto raise = [&] {
+  // Raises the reference of row h by `up` (log2). Then O must be rescaled, too: up to 126 exactly,
+  // and beyond that nothing of it is left. The sum has the latest tile, too, of which more is left.
+  const auto raise = [&](int h, float up) {
+    rescale[h] = ptx::exp2_approx(-up);
+    row_ref[h] += up;
+    const float half = ptx::exp2_approx(-0.5f * up);
+    row_sum[h] = row_sum[h] * half * half;
+  };
+  // Finds the largest scores of both rows in the tile.
+  const auto maxima = [&](float(&most)[2]) {
     // Even and odd columns of both rows form four independent chains.
     float score[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
 #pragma unroll
     for (int i = 4; i < C::kBlockN / 2; i++) score[i % 4] = fmaxf(score[i % 4], acc_s[i]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      const float most = layout::quad_max(fmaxf(score[2 * h], score[2 * h + 1]));
-      const float new_ref = fmaxf(row_ref[h], fmaf(most, scale_log2, R::kMargin));
-      rescale[h] = ptx::exp2_approx(row_ref[h] - new_ref);
-      row_ref[h] = new_ref;
-      row_sum[h] *= rescale[h];
+      most[h] = layout::quad_max(fmaxf(score[2 * h], score[2 * h + 1]));
     }
   };
-  // Computes P of a tile again, whose sums were too large, while no PV is under way. A query tile's
-  // first K tile has no O yet.
+  // Raises references to kMargin above a tile's maxima.
+  const auto raise_to_maxima = [&] {
+    float most[2];
+    maxima(most);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      raise(h, fmaxf(fmaf(most[h], scale_log2, R::kMargin - row_ref[h]), 0.0f));
+    }
+  };
+  // Computes P of a tile again, whose sums were too large, while its S is still there and no PV is
+  // under way. A query tile's first K tile has no O yet.
   const auto again = [&](auto& p, bool first) {
-    maxima = !R::kWide;  // later tiles would probably fail, too
-    raise();
+    maxima_first = !R::kWide;  // later tiles would probably fail, too
+    raise_to_maxima();
     if (!first) rescale_o();
     exponentials(p);
-#pragma unroll
-    for (int h = 0; h < 2; h++) row_sum[h] += tile_sum[h];
+    add_sums();
   };
   // [/again]
+  // [late]
+  // bf16: the same when the next S is already under way, and no PV. Where sums are too large,
+  // references rise by what brings P down, and P is multiplied. A row whose P is infinite is given
+  // up: its reference becomes infinite, later P are 0, and O is NaN.
+  const auto look = [&](auto& p) {
+    if (!R::kWide || fits()) return;
+    uint32_t by[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const float sum = layout::quad_sum(tile_sum[h]);
+      const bool lost = sum > R::kLost;
+      // Even, because P is multiplied by half of it twice: 2^-up may be too small for bf16.
+      const float up = 2.0f * fmaxf(ceilf(0.5f * (log2f(sum) + R::kMargin)), 0.0f);
+      const float half = lost ? NAN : ptx::exp2_approx(-0.5f * up);
+      by[h] = ptx::pack<T>(half, half);
+      raise(h, up);
+      if (lost) row_ref[h] = INFINITY, row_sum[h] = 0.0f;
+    }
+    rescale_o();
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 4; i++) {
+      uint32_t& word = p[i / 4][i % 4];
+      word = ptx::mul2<T>(ptx::mul2<T>(word, by[i % 2]), by[i % 2]);
+    }
+  };
+  // [/late]
   // [store]
-  float inverse_sum[2];  // of the query tile that has just ended
+  float inverse_sum[2];   // of the query tile that has just ended; NaN: the row was given up
+  bool given_up = false;  // whether there was such a row
   // Ends the row sums of a query tile. Every consumer warp calls it.
   const auto end_sums = [&] {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      inverse_sum[h] = 1.0f / layout::quad_sum(row_sum[h]);
+      const float sum = layout::quad_sum(row_sum[h]);
+      inverse_sum[h] = sum < INFINITY ? 1.0f / sum : NAN;
+      given_up |= sum == 0.0f || sum == INFINITY;
     }
   };
   // Stages O in this warp's rows of sQ, after a barrier: every warp of the warpgroup has read Q.
@@ -395,16 +508,16 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);
     release(smem.k_empty, n_block);
   };
-  // Computes P of tile n_block under PV of the tile before, and waits for that PV. Returns what
-  // fits() does.
-  const auto finish = [&](uint32_t n_block, auto& p_before, auto& p) -> bool {
-    if (maxima) raise();
+  // Computes P of tile n_block under PV of the tile before, and waits for that PV.
+  const auto finish = [&](uint32_t n_block, auto& p_before, auto& p) {
+    if (maxima_first) raise_to_maxima();
     exponentials(p);
-    const bool good = fits();
+    const bool good = R::kWide || fits();  // bf16 asks later, in look()
+    if (good) add_sums();
     ptx::wgmma_wait<0>(acc_o, p_before, p);  // naming p, too, keeps it in its registers
     release(smem.v_empty, n_block - 1);
-    if (maxima) rescale_o();
-    return good;
+    if (maxima_first) rescale_o();
+    if (!good) again(p, false);
   };
   // [/turn]
 
@@ -418,52 +531,40 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   auto& odd = rP[C::kOverlap ? 1 : 0];
   begin_rows();
   exponentials(even);
-  if (!fits()) again(even, true);
+  fits() ? add_sums() : again(even, true);
 
   // ---- main loop
   // [loop]
   uint32_t t = 0;     // counts this CTA's query tiles
   uint32_t pair = 0;  // counts pairs of K tiles over all its query tiles
   uint32_t n = 1;     // is the second K tile of a pair, counted within its head
-  // Registers cannot be indexed, so each of two turns names its P. They return whether P is done.
-  const auto odd_turn = [&]() -> bool {
-    start_qk(2 * pair + 1);
-    if (n == 1 && t > 0) store_o(t - 1);  // QK^T goes on
-    start_pv(2 * pair + 1, even, n > 1);
-    return finish(2 * pair + 1, even, odd);
-  };
-  const auto even_turn = [&]() -> bool {
-    start_qk(2 * pair + 2);
-    start_pv(2 * pair + 2, odd, true);
-    return finish(2 * pair + 2, odd, even);
-  };
+  // Registers cannot be indexed, so each of two turns names its P.
   while (true) {
-    bool odd_done, even_done = true;
-    for (;; n += 2, pair++) {  // what is rare stands behind this loop, so its code has no gaps
-      odd_done = odd_turn();
-      if (!odd_done || n + 1 == tiles) break;
-      even_done = even_turn();
-      if (!even_done) break;
-    }
-    if (!odd_done) again(odd, false);
-    if (n + 1 < tiles) {
-      if (!odd_done) even_done = even_turn();
-      if (!even_done) again(even, false);
-      n += 2, pair++;
-      continue;
+    for (;; n += 2, pair++) {
+      start_qk(2 * pair + 1);
+      if (n == 1 && t > 0) store_o(t - 1);  // QK^T goes on
+      look(even);
+      start_pv(2 * pair + 1, even, n > 1);
+      finish(2 * pair + 1, even, odd);
+      if (n + 1 == tiles) break;
+      start_qk(2 * pair + 2);
+      look(odd);
+      start_pv(2 * pair + 2, odd, true);
+      finish(2 * pair + 2, odd, even);
     }
     if (++t == its_tiles) break;
     // The last PV of query tile t - 1 shares its turn with the first S of query tile t.
     ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
     desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
     start_qk(2 * pair + 2);
+    look(odd);
     start_pv(2 * pair + 2, odd, true);
     end_sums();
     begin_rows();
     exponentials(even);
     ptx::wgmma_wait<0>(acc_o, odd, even);
     release(smem.v_empty, 2 * pair + 1);
-    if (!fits()) again(even, true);
+    fits() ? add_sums() : again(even, true);
     pair++;
     n = 1;
   }
@@ -472,11 +573,34 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // ---- epilogue
   wait_full(smem.v_full, 2 * pair + 1);
   begin_turn();
+  look(odd);
   multiply_pv(2 * pair + 1, odd, true);
   end_turn(true);
   end_sums();
   ptx::wgmma_wait<0>(acc_o, odd);
   store_o(t - 1);
+
+  // [given-up]
+  // ---- rows that were given up, which are NaN in O
+  if (!R::kWide || !__any_sync(0xffffffffu, given_up)) return;
+  ptx::mbarrier_wait(&smem.stored[warpgroup_idx], 0);
+  for (t = 0; t < its_tiles; t++) {
+    Place place = queries(t, warpgroup_idx);
+    const auto head = [&](auto* tensor, const Strides& strides) {
+      return tensor + place.sequence * strides.block + place.head * strides.head;
+    };
+    place.row += warp_idx * 16;
+    for (int i = 0; i < 16 && place.row < int(seq_len); i++, place.row++) {
+      T* const o = head(global.o, global.o_strides) + place.row * global.o_strides.row;
+      // Each lane looks at what it would write: a row that was given up is NaN in all columns.
+      const auto* const mine = reinterpret_cast<const uint32_t*>(o + lane_idx * (kHeadDim / 32));
+      if (!__all_sync(0xffffffffu, isnan(ptx::unpack<T>(*mine).x))) continue;
+      compute_row<T, kHeadDim>(head(global.q, global.q_strides) + place.row * global.q_strides.row,
+                               head(global.k, global.k_strides), head(global.v, global.v_strides),
+                               o, global.k_strides.row, global.v_strides.row, seq_len, scale_log2);
+    }
+  }
+  // [/given-up]
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -497,8 +621,9 @@ struct Launcher {
         {dim3(q_tiles < sm_count() ? q_tiles : sm_count()), dim3(C::kThreads),
          sizeof(SharedStorage<T, kHeadDim, kKeys>)},
         map(a.q, a.q_strides, 64), map(a.k, a.k_strides, C::kBlockN),
-        map(a.v, a.v_strides, C::kBlockN), map(a.o, a.o_strides, 64), a.seq_len, a.heads, q_tiles,
-        a.scale);
+        map(a.v, a.v_strides, C::kBlockN), map(a.o, a.o_strides, 64),
+        Global<T>{a.q, a.k, a.v, a.o, a.q_strides, a.k_strides, a.v_strides, a.o_strides},
+        a.seq_len, a.heads, q_tiles, a.scale);
   }
 };
 
