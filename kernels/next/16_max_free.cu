@@ -33,7 +33,7 @@ constexpr float kLog2e = 1.44269504f;
 // [range]
 // A reference is kMargin (log2) above a row's first scores, and rises again where the sums of a tile
 // exceed kMaxSum. bf16 has the exponents of fp32, -126 to 127. P of a tile may be as large as that,
-// since it is looked at before it meets V; afterwards it is at most kMaxSum, which leaves room for V
+// since it is looked at before it meets V; afterwards it is at most kMaxSum, so that V may lie
 // between 2^-60 and 2^130. fp16 ends at 2^16, and below 2^-14 it loses bits.
 template <typename T>
 struct Range {
@@ -104,8 +104,8 @@ struct Global {
 };
 
 // Computes a row of O, [kHeadDim], on CUDA cores: a warp's work. Each lane has every 32nd of the
-// head's `keys`, and of O kHeadDim / 32 neighbouring columns. All pointers are to row 0 of the head,
-// or the row itself for q and o.
+// head's `keys`, and of O kHeadDim / 32 neighbouring columns. q and o point to the row, k and v to
+// row 0 of the head.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void compute_row(const T* q, const T* k, const T* v, T* o,
                                             long long k_stride, long long v_stride, uint32_t keys,
