@@ -31,10 +31,10 @@ namespace fa::k16 {
 constexpr float kLog2e = 1.44269504f;
 
 // [range]
-// A reference is kMargin (log2) above a row's first scores, and rises again where the sums of a tile
-// exceed kMaxSum. bf16 has the exponents of fp32, -126 to 127. P of a tile may be as large as that,
-// since it is looked at before it meets V; afterwards it is at most kMaxSum, so that V may lie
-// between 2^-60 and 2^130. fp16 ends at 2^16, and below 2^-14 it loses bits.
+// A reference is kMargin (log2) above a row's first scores, and rises again where the sums of a
+// tile exceed kMaxSum. bf16 has the exponents of fp32, -126 to 127. P of a tile may be as large as
+// that, since it is looked at before it meets V; afterwards it is at most kMaxSum, so that V may
+// lie between 2^-60 and 2^130. fp16 ends at 2^16, and below 2^-14 it loses bits.
 template <typename T>
 struct Range {
   static constexpr bool kWide = !std::is_same_v<T, __half>;
