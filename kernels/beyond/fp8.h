@@ -225,11 +225,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
           ptx::mbarrier_wait(&smem.k_empty[stage], (n_block / C::kStagesK + 1) % 2);
           smem.k_scale[stage] = k_scale;  // seen by those who wait for the tile
           ptx::mbarrier_arrive_expect_tx(&smem.k_full[stage], kKBytes);
+          // [k-order]
           for (int half = 0; half < 2; half++) {  // two of every four keys
             ptx::cp_async_bulk_tensor_load_5d(
                 smem.sK[stage][half], &map_k,
                 {0, 2 * half, int(n * C::kBlockN / 4), head, sequence}, &smem.k_full[stage]);
           }
+          // [/k-order]
           if (n_block > 0) load_v(n_block - 1);
           v_head = kv_head;
           v_key = n * C::kBlockN;
@@ -410,6 +412,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     for (int i = 0; i < C::kColumnsO / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
     for (int h = 0; h < 2; h++) pending[h] *= rescale[h];
   };
+  // [window]
   // Ends a window: adds O to the sums of those before, if there are any. The next PV sets O anew.
   const auto end_window = [&] {
     const bool first = n_before < C::kWindow;
@@ -428,6 +431,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
       pending[h] = 1.0f;
     }
   };
+  // [/window]
   // Writes -inf over scores of keys that their rows do not see. Every warp calls it once S is
   // complete; it costs something in few tiles.
   const auto hide_keys = [&] {

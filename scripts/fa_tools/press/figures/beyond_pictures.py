@@ -2,6 +2,8 @@
 the shares that a kernel may deal out; and into how many pieces the keys of a query tile are cut."""
 
 import heapq
+import math
+import random
 import re
 from collections import namedtuple
 from functools import lru_cache
@@ -229,3 +231,36 @@ def pieces_of_keys(p):
     p.text(249, top + 22, "shared", 11.5, INK.muted)
     p.text(509, top + 22, "global", 11.5, INK.muted)
     p.note(458, "Every arrow is the same merge: the part with the smaller maximum is multiplied by 2 to the power of the difference.", size=12)
+
+
+# ---- what a rotation does -----------------------------------------------------------------------------------------------
+
+COLUMNS, OUTLIER = 128, 41  # of a row; where its large number is
+
+
+def rotated(row):
+    """As common/launch/rotation.h does it, divided by the square root of the columns."""
+    row = [-x if column * column * 0x9E3779B1 >> 31 & 1 else x for column, x in enumerate(row)]
+    distance = 1
+    while distance < COLUMNS:
+        row = [row[c - distance] - x if c & distance else x + row[c + distance] for c, x in enumerate(row)]
+        distance *= 2
+    return [x / math.sqrt(COLUMNS) for x in row]
+
+
+@figure("fp8_rotation", 316, "beyond/fp8: the products of one score, as they are and rotated",
+        "The 128 products of one score, by size", "a bar: one column of the query times that of the key", parts=((0, 430), (430, 880)))
+def rotation(p):
+    numbers = random.Random(1)
+    q, k = ([numbers.gauss(0, 1) for _ in range(COLUMNS)] for _ in range(2))
+    q[OUTLIER], k[OUTLIER] = 1.5, 14.0
+    unit, bottom, per = 3, 250, 7.5
+    for x, title, rows in ((24, "As they are: one stands out", (q, k)), (454, "Rotated: none does", (rotated(q), rotated(k)))):
+        products = [a * b for a, b in zip(*rows)]
+        p.text(x, 82, title, 13, anchor="start", weight="bold")
+        for column, product in enumerate(products):
+            look = (ORANGE if abs(product) > 10 else BLUE)[1]
+            p.rect(x + column * unit, bottom - per * abs(product), unit - 0.6, per * abs(product), look)
+        p.line(x, bottom, x + COLUMNS * unit, bottom, INK.line, 1.2)
+        p.text(x, bottom + 20, f"sum {sum(products):.1f}, the largest {max(map(abs, products)):.1f}", 12, INK.muted, "start")
+    p.note(302, "Rounding makes each product wrong by a few percent of its own height. The sum, which is the score, is the same.", size=12)
