@@ -428,24 +428,26 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // references rise by what brings P down, and P is multiplied. A row whose P is infinite is given
   // up: its reference becomes infinite, later P are 0, and O is NaN.
   const auto look = [&](auto& p) {
-    if (!R::kWide || fits()) return;
-    uint32_t by[2];
+    if constexpr (R::kWide) {
+      if (fits()) return;
+      uint32_t by[2];
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const float sum = layout::quad_sum(tile_sum[h]);
-      const bool lost = sum > R::kLost;
-      // Even, because P is multiplied by half of it twice: 2^-up may be too small for bf16.
-      const float up = 2.0f * fmaxf(ceilf(0.5f * (log2f(sum) + R::kMargin)), 0.0f);
-      const float half = lost ? NAN : ptx::exp2_approx(-0.5f * up);
-      by[h] = ptx::pack<T>(half, half);
-      raise(h, up);
-      if (lost) row_ref[h] = INFINITY, row_sum[h] = 0.0f;
-    }
-    rescale_o();
+      for (int h = 0; h < 2; h++) {
+        const float sum = layout::quad_sum(tile_sum[h]);
+        const bool lost = sum > R::kLost;
+        // Even, because P is multiplied by half of it twice: 2^-up may be too small for bf16.
+        const float up = 2.0f * fmaxf(ceilf(0.5f * (log2f(sum) + R::kMargin)), 0.0f);
+        const float half = lost ? NAN : ptx::exp2_approx(-0.5f * up);
+        by[h] = ptx::pack<T>(half, half);
+        raise(h, up);
+        if (lost) row_ref[h] = INFINITY, row_sum[h] = 0.0f;
+      }
+      rescale_o();
 #pragma unroll
-    for (int i = 0; i < C::kBlockN / 4; i++) {
-      uint32_t& word = p[i / 4][i % 4];
-      word = ptx::mul2<T>(ptx::mul2<T>(word, by[i % 2]), by[i % 2]);
+      for (int i = 0; i < C::kBlockN / 4; i++) {
+        uint32_t& word = p[i / 4][i % 4];
+        word = ptx::mul2<T>(ptx::mul2<T>(word, by[i % 2]), by[i % 2]);
+      }
     }
   };
   // [/late]
