@@ -719,7 +719,7 @@ class Command(ScriptTest):
 
     def test_bad_arguments(self):
         cases = [
-            (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa3_splits, fa4, cudnn_frontend,"),
+            (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa3_splits, fa3_fp8, cudnn_fp8, fa4, cudnn_frontend,"),
             (("20",), "there is no kernel 20; there are 01_right, 02_warm"),
             (("--protocol", "slow"), "'slow'"),
             (("--protocol", "quick", "--heads", "2"), "--heads does not go with --protocol"),

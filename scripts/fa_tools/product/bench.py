@@ -39,6 +39,7 @@ EXAMPLE = """examples:
   scripts/fa bench 16 16.next --seq-len 512,4096          a kernel beside the one of kernels/next that may replace it
   scripts/fa bench plain --mask none,causal --kv-heads 4 --seq-len 4096 --peers fa3,cudnn
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
+  scripts/fa bench --fp8 head --seq-len 4096              beyond/fp8 beside FlashAttention-3's and cuDNN's FP8
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
   scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
 
@@ -486,7 +487,7 @@ def parse_arguments(argv):
         help="which nvcc: auto, system (the machine's), or wheels (from NVIDIA's Python wheels, in .toolkit)")
     add("--protocol", choices=tuple(protocols), metavar="NAME",
         help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
-    add("--peers", metavar="LIST", help=f"{','.join(known)} (default: with --fp8 those in FP8, without it the others), or none")
+    add("--peers", metavar="LIST", help=f"some of {', '.join(known)} (default: with --fp8 those in FP8, without it the others), or none")
     problem = parser.add_argument_group("problems (with --protocol: which of its own; --dtype instead of its own)")
     problem.add_argument("--dtype", choices=("fp16", "bf16"), help="default bf16")
     problem.add_argument("--head-dim", type=int, choices=(64, 128), help="default 128")

@@ -154,7 +154,7 @@ class CudnnFp8:
 
     def build(self, torch, shape):
         """The graph for [batch, heads, rows, head_dim], with tensors that prepare() fills."""
-        cudnn, (batch, heads, rows, head_dim) = self.cudnn, shape
+        cudnn = self.cudnn
         fp8, fp32 = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
         self.handle = cudnn.create_handle()
         graph = cudnn.pygraph(io_data_type=fp8, intermediate_data_type=fp32, compute_data_type=fp32, handle=self.handle)
@@ -166,7 +166,7 @@ class CudnnFp8:
                        "descale_s": torch.full((1,), 1 / 256, device="cuda"), "scale_s": torch.full((1,), 256.0, device="cuda"),
                        "scale_o": torch.ones(1, device="cuda")}
         scales = {name: graph.tensor(name=name, dim=[1] * 4, stride=[1] * 4, data_type=fp32) for name in self.scales}
-        o, _, most_s, most_o = graph.sdpa_fp8(**inputs, **scales, attn_scale=head_dim ** -0.5, generate_stats=False, name="sdpa")
+        o, _, most_s, most_o = graph.sdpa_fp8(**inputs, **scales, attn_scale=shape[-1] ** -0.5, generate_stats=False, name="sdpa")
         o.set_output(True).set_dim(list(shape)).set_stride(list(self.tensors["o"].stride())).set_data_type(fp8)
         self.pack = {**{tensor: self.tensors[name] for name, tensor in inputs.items()}, o: self.tensors["o"],
                      **{tensor: self.scales[name] for name, tensor in scales.items()}}
