@@ -179,8 +179,7 @@ std::string refusal(const Kernel& kernel, const Problem& problem, const Tensors&
 
 // The kernels of this program from the fastest to the slowest on a problem that they take, without
 // those of kernels/next, peers and ceilings, nor those of FP8 where it is not asked for: those that
-// lead on it; then those with more traits; of
-// as many the numbered ones, the last first.
+// lead on it; then those with more traits; of as many the numbered ones, the last first.
 std::vector<const Kernel*> by_speed(const Problem& problem);
 
 // What "best" stands for in place of a name, and what was faster but does not take it.

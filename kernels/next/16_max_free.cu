@@ -40,8 +40,8 @@ struct Range {
   static constexpr bool kWide = !std::is_same_v<T, __half>;
   static constexpr float kMargin = kWide ? 66.0f : 0.0f;
   static constexpr float kMaxSum = kWide ? 0x1p-20f : 0x1p15f;
-  static constexpr float kLost =
-      0x1p126f;  // a tile's sum of a row, from which on P may be infinite
+  // From such a sum on, of a row in a tile, P may be infinite.
+  static constexpr float kLost = 0x1p126f;
 };
 // [/range]
 
