@@ -19,9 +19,9 @@ from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nv
 
 from fa_tools.product import sass
 
-# A twin has one register less. 15 and 16 have none to spare with two consumers: up to two registers of 15 and four of 16 go
-# to local memory and back. The kernel itself spills nothing.
-MOST_SPILLED_BYTES = {"15_persistent": 20, "16_max_free": 24}  # of stores or loads
+# A twin has one register less. 15 and 16 have none to spare with two consumers: up to two registers go to local memory and
+# back. The kernel itself spills nothing.
+MOST_SPILLED_BYTES = {"15_persistent": 20, "16_max_free": 28}  # of stores or loads
 RECORDING = ("-DFA_RECORDING", "-include", ROOT / "common/trace/record.h")
 
 kernel, what, folder, flags = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:]

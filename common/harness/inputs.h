@@ -71,7 +71,7 @@ const std::vector<std::string>& hot_input_names();
 //   uneven_rows     half of each 16 rows of Q score 110 nats above the other half: in rows 0 to 15
 //                   the even ones, in 16 to 31 pairs, then fours, then eights, and in rows 64 to
 //                   127 the other half. Where two rows share a reference, the lower one becomes
-//                   0 / 0, and no row of the warp overflows, which could start an exact mode.
+//                   0 / 0, and no row of the warp overflows, after which its maxima might be taken
 //   huge_v          V is of the order of 2^100 (fp16: 2^13). In every second group of four rows of
 //                   Q, but in none of the first 16 of 64 rows, the scores of a block of 128 keys
 //                   are 60 nats, then 90, then 60, ... above those of the block before, over 64

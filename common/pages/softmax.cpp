@@ -46,7 +46,7 @@ struct Preset {
 std::vector<Preset> presets() {
   constexpr int kKeys = 16;
   Row random(kKeys), increasing(kKeys), steep(kKeys), dominant(kKeys), equal(kKeys, 1.5f),
-      high(kKeys);
+      high(kKeys), lost;
   uint32_t state = 16;
   for (size_t j = 0; j < kKeys; j++) {
     float normal = 0.0f;  // nearly: the sum of twelve, of variance 1/3 each
@@ -57,12 +57,15 @@ std::vector<Preset> presets() {
     dominant[j] = two_digits(next_uniform(state));
     high[j] = two_digits(100.0f + normal);
   }
-  dominant[10] = 100.0f;  // beyond what kernel 16 allows
+  lost = dominant;
+  dominant[10] = 100.0f;  // beyond what kernel 16 leaves as it is
+  lost[10] = 200.0f;      // beyond what it can scale
   return {{"chapter02", "as in chapter 02's picture", {1, 3, 2, 5, 4, 0}},
           {"random", "random, standard deviation 2", random},
           {"increasing", "increasing by 0.6", increasing},
           {"steep", "increasing by 6", steep},
           {"dominant", "one dominant key", dominant},
+          {"lost", "one key far too high", lost},
           {"equal", "all equal", equal},
           {"high", "random, 100 higher", high}};
 }
@@ -76,7 +79,7 @@ Output values(size_t j) { return {float(j), j % 2 ? -1.0f : 1.0f, j < 8 ? 0.0f :
 // `factor`: what sum and O of before were multiplied by, if `rescaled`.
 struct Step {
   float block_max, reference, factor, sum;
-  bool rescaled, again;  // again: P overflowed, and was computed a second time
+  bool rescaled, lost;  // lost: the row was given up, in this block or before
   Row p;
   Output acc_o;
 };
@@ -136,37 +139,42 @@ Step lazy(State& state, const Row& scores, float block_max) {
   return {scaled, state.reference, factor, state.sum, grown, false, p, {}};
 }
 
-// Kernel 16: a little above the first scores; later above the sum where that has grown too great,
-// or above the maximum where P overflowed.
+// Kernel 16: kMargin above the first scores. Where a block's sum is too large, its look() scales P,
+// the sum and O, or gives the row up. The first block has no more than eight keys here, whose sum
+// always fits.
 Step first_scores(State& state, const Row& scores, float block_max, bool first) {
-  const float scaled = block_max * kLog2e;
-  float factor = 1.0f;
-  bool rescaled = false;
-  const auto raise = [&](float above) {
-    const float by = fmaxf(above + Range::kMargin, 0.0f), shrink = emu::exp2_approx(-by);
-    state.reference += by;
-    if (first) return;  // nothing has been summed up yet
-    state.sum *= shrink;
-    rescale_o(state, shrink);
-    factor *= shrink;
-    rescaled = true;
-  };
-  if (first) {
-    const float most = *std::max_element(
-        scores.begin(), scores.begin() + std::min<std::ptrdiff_t>(8, scores.size()));
-    state.reference = fmaf(most, kLog2e, Range::kMargin);
-  } else if (state.sum > Range::kMaxSum) {
-    raise(logbf(state.sum));
-  }
+  if (first) state.reference = fmaf(block_max, kLog2e, Range::kMargin);
   Row p;
-  float sum = exponentials(scores, state.reference, p);
-  const bool again = !(sum <= Range::kMaxTileSum);  // also if the sum is infinite
-  if (again) {
-    raise(fmaf(block_max, kLog2e, -state.reference));
-    sum = exponentials(scores, state.reference, p);
+  const float block_sum = exponentials(scores, state.reference, p);
+  state.sum += block_sum;
+  const bool good = block_sum <= Range::kMaxSum;
+  float factor = 1.0f;
+  if (!good) {
+    const bool lost = block_sum > Range::kLost;
+    const float up = 2.0f * fmaxf(ceilf(0.5f * (log2f(block_sum) + Range::kMargin)), 0.0f);
+    const float half = lost ? NAN : emu::exp2_approx(-0.5f * up);
+    factor = emu::exp2_approx(-up);
+    state.reference = lost ? INFINITY : state.reference + up;
+    state.sum = lost ? 0.0f : state.sum * half * half;
+    rescale_o(state, factor);
+    for (float& each : p) each = each * half * half;
   }
-  state.sum += sum;
-  return {scaled, state.reference, factor, state.sum, rescaled, again, p, {}};
+  const bool lost = std::isinf(state.reference);
+  return {block_max * kLog2e, state.reference, factor, state.sum, !good && !lost, lost, p, {}};
+}
+
+// Kernel 16's compute_row(): a row that was given up, from all its scores.
+Output mended(const Row& scores) {
+  Row scaled;
+  for (const float score : scores) scaled.push_back(score * kLog2e);
+  const float row_max = *std::max_element(scaled.begin(), scaled.end());
+  State state{row_max};
+  Row p;
+  for (const float score : scaled)
+    state.sum += p.emplace_back(emu::exp2_approx(score - state.reference));
+  add_products(state, p, 0);
+  for (float& o : state.acc_o) o /= state.sum;
+  return state.acc_o;
 }
 
 std::vector<Step> steps(const Row& scores, size_t block, const std::string& mode) {
@@ -205,8 +213,9 @@ Json json_of(const Step& step) {
   Output o;
   const float inverse_sum = 1.0f / step.sum;
   for (size_t c = 0; c < kColumns; c++) o[c] = step.acc_o[c] * inverse_sum;
+  // JSON has neither NaN nor infinity: it has null for both.
   return {{"max", step.block_max}, {"m", step.reference},       {"factor", step.factor},
-          {"l", step.sum},         {"rescaled", step.rescaled}, {"again", step.again},
+          {"l", step.sum},         {"rescaled", step.rescaled}, {"lost", step.lost},
           {"p", step.p},           {"acc_o", step.acc_o},       {"o", o}};
 }
 
@@ -217,7 +226,7 @@ Json softmax() {
                  {"growth", kMaxGrowthLog2},
                  {"margin", Range::kMargin},
                  {"sum", std::log2(Range::kMaxSum)},
-                 {"most", std::log2(Range::kMaxTileSum)}};
+                 {"lost", std::log2(Range::kLost)}};
   for (size_t j = 0; j < 16; j++) result["values"].push_back(values(j));
   for (const Preset& preset : presets()) {
     Json runs = Json::object();
@@ -232,6 +241,7 @@ Json softmax() {
                                  {"name", preset.name},
                                  {"scores", preset.scores},
                                  {"plain", plain(preset.scores)},
+                                 {"mended", mended(preset.scores)},
                                  {"steps", runs}});
   }
   return result;

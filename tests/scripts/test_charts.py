@@ -4,6 +4,7 @@ compared."""
 
 import itertools
 import json
+import math
 import re
 import unittest
 from collections import Counter
@@ -419,14 +420,23 @@ class OneRow(unittest.TestCase):
         """The text above the picture has the same scores, references and sums."""
         text = (ROOT / "docs" / "16_max_free.md").read_text(encoding="utf-8")
         listing = text.partition("tile   scores ")[2].partition("```")[0]
-        rows = [(line[:25].split(), line[25:33].strip(), line[33:61].split()) for line in listing.splitlines() if re.match(r"  \d ", line)]
-        moments = hopper_pictures.follow_row(hopper_pictures.ROW)
-        for (numbers, reference, shown), moment in zip(rows, moments, strict=True):
-            self.assertEqual([int(number) for number in numbers], [moment.tile, *moment.scores])
-            self.assertEqual(float(reference), moment.reference)
-            self.assertEqual(shown, ["inf" if exponent >= 128 else f"2^{exponent:.0f}" for exponent in moment.exponents])
-        raised = re.findall(r"^ +(?:raised|again): +(\d+) ", listing, re.MULTILINE)
-        self.assertEqual([float(number) for number in raised], [moment.after for moment in moments if moment.after != moment.reference])
+        rows = [(line[:25].split(), line[25:33].strip(), line[33:61].split(), line[61:73].strip(), line[73:]) for line in listing.splitlines()[1:]]
+        wanted = []
+        for moment in hopper_pictures.follow_row(hopper_pictures.ROW):
+            wanted.append(([str(number) for number in (moment.tile, *moment.scores)], moment.reference, moment.exponents, moment.total, ""))
+            by = moment.after - moment.reference
+            if 0 < by < math.inf:
+                wanted.append((["raised:"], moment.after, [exponent - by for exponent in moment.exponents], moment.total - by, f"multiplied by 2^-{by:.0f}"))
+            elif by:
+                wanted[-1] = (*wanted[-1][:4], "given up")
+        for (names, reference, shown, total, what), (numbers, wanted_reference, exponents, wanted_total, said) in zip(rows, wanted, strict=True):
+            self.assertEqual((names, float(reference)), (numbers, wanted_reference))
+            self.assertEqual(shown, ["inf" if exponent >= 128 else f"2^{exponent:.0f}" for exponent in exponents])
+            if wanted_total == math.inf:
+                self.assertEqual(total, "inf")
+            else:
+                self.assertAlmostEqual(float(total.removeprefix("2^")), wanted_total, delta=0.05)
+            self.assertIn(said, what)
 
 
 class Schedules(unittest.TestCase):

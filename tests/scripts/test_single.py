@@ -12,9 +12,9 @@ from fa_tools.product import sass, single
 # Those of kernels/next are nobody's to take away yet.
 KERNELS = [kernel for kernel in sass.kernel_names() if not kernel.endswith(".next") and "fp8" not in kernel]
 # Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.
-MOST_BESIDE = {"10": 300, "11": 390, "12": 500, "13": 505, "14": 535, "15": 560, "16": 530, "beyond/causal": 620, "beyond/split_keys": 355, "beyond/plain": 280}
+MOST_BESIDE = {"10": 300, "11": 390, "12": 500, "13": 505, "14": 535, "15": 560, "16": 550, "beyond/causal": 620, "beyond/split_keys": 355, "beyond/plain": 280}
 USUAL = 220
-MOST = {"08": 440, "16": 1045}  # in all
+MOST = {"08": 440, "16": 1190}  # in all
 
 
 def most_beside(short):
@@ -184,7 +184,7 @@ static_assert(equal());
         text = text_of("16_max_free", "fp16", 64)
         for part in ("using T = __half;", "kHeadDim = 64;", "m64n64k16.f32.f16.f16", "DATA_TYPE_FLOAT16", "--dtype fp16 --head-dim 64"):
             self.assertIn(part, text)
-        self.assertNotRegex(text.split("// ==== the kernel")[0], r"bfloat|bf16")
+        self.assertNotRegex(sources.without_comments(text.split("// ==== the kernel")[0]), r"bfloat|bf16")  # comments compare the types
         self.assertNotIn("A from registers", text.split("D: 64 x 128")[-1])
 
     def test_a_library_ends_with_its_function(self):

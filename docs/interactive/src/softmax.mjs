@@ -6,7 +6,7 @@ export const title = "Online-softmax stepper";
 const MODES = [
   ["classic", "02: the maximum", "m", "the largest score so far is subtracted; at every block the sums are multiplied by e^(old m \u2212 new m)"],
   ["lazy", "10: a maximum that may lag", "m, log2", "m follows the largest score only when that has grown by more than {growth} in units of log2"],
-  ["first", "16: the first scores", "r, log2", "{margin} above the first block's largest score; later {margin} above the sum, once it exceeds {sum}, or above the maximum, if a block's sum exceeds {most}"],
+  ["first", "16: the first scores", "r, log2", "{margin} above the largest score of the first block; if a block's sum exceeds {sum}, its P, l and O are scaled down, and beyond {lost} the row is given up"],
 ];
 const BLOCKS = [1, 2, 4, 8];
 
@@ -19,7 +19,7 @@ const fma = (a, b, c) => f32(a * b + c);
 
 // Steps as in data.presets[i].steps["mode block"].
 export function stepsOf(scores, block, mode, data) {
-  const {values, growth, margin, sum: most_sum, most} = data, log2e = f32(data.log2e);
+  const {values, growth, margin, sum: most, lost: too_much} = data, log2e = f32(data.log2e);
   const columns = values[0].length;
   let m = -Infinity, l = 0;
   let acc_o = Array(columns).fill(0);
@@ -28,7 +28,7 @@ export function stepsOf(scores, block, mode, data) {
     const part = scores.slice(first, first + block).map(f32);
     const largest = Math.max(...part);
     const max = mode === "classic" ? largest : f32(largest * log2e);
-    let p = [], factor = 1, rescaled = false, again = false;
+    let p = [], factor = 1, rescaled = false, lost = false;
     const exponentials = () => {
       p = part.map((score) => exp2(fma(score, log2e, -m)));
       return p.reduce((sum, each) => f32(sum + each), 0);
@@ -50,28 +50,24 @@ export function stepsOf(scores, block, mode, data) {
       }
       l = f32(l + exponentials());
     } else {
-      const raise = (above) => {
-        const by = Math.max(f32(above + margin), 0), shrink = exp2(-by);
-        m = f32(m + by);
-        if (first === 0) return;
-        l = f32(l * shrink);
-        acc_o = acc_o.map((o) => f32(o * shrink));
-        factor = f32(factor * shrink);
-        rescaled = true;
-      };
-      if (first === 0) m = fma(Math.max(...part.slice(0, 8)), log2e, margin);
-      else if (l > 2 ** most_sum) raise(Math.floor(Math.log2(l)));
-      let sum = exponentials();
-      again = !(sum <= 2 ** most);
-      if (again) {
-        raise(fma(largest, log2e, -m));
-        sum = exponentials();
-      }
+      if (first === 0) m = fma(largest, log2e, margin);
+      const sum = exponentials();
       l = f32(l + sum);
+      if (sum > 2 ** most) {
+        const up = 2 * Math.max(Math.ceil(f32(f32(f32(Math.log2(sum)) + margin) / 2)), 0);
+        const now = sum > 2 ** too_much, half = now ? NaN : exp2(-up / 2);
+        factor = exp2(-up);
+        rescaled = !now;
+        m = now ? Infinity : f32(m + up);
+        l = now ? 0 : f32(f32(l * half) * half);
+        acc_o = acc_o.map((o) => f32(o * factor));
+        p = p.map((each) => f32(f32(each * half) * half));
+      }
+      lost = m === Infinity;
     }
     p.forEach((each, j) => { acc_o = acc_o.map((o, c) => fma(each, values[first + j][c], o)); });
     const inverse = f32(1 / l);
-    steps.push({max, m, factor, l, rescaled, again, p, acc_o, o: acc_o.map((o) => f32(o * inverse))});
+    steps.push({max, m, factor, l, rescaled, lost, p, acc_o, o: acc_o.map((o) => f32(o * inverse))});
   }
   return steps;
 }
@@ -84,10 +80,20 @@ export function plainOf(scores, values) {
   return values[0].map((_, c) => p.reduce((o, each, j) => o + each * values[j][c], 0) / sum);
 }
 
+// O of a row that kernel 16 gave up, from all its scores, in fp32.
+export function mendedOf(scores, data) {
+  const scaled = scores.map((score) => f32(f32(score) * f32(data.log2e)));
+  const most = Math.max(...scaled);
+  const p = scaled.map((score) => exp2(f32(score - most)));
+  const sum = p.reduce((a, b) => f32(a + b), 0);
+  return data.values[0].map((_, c) => f32(p.reduce((o, each, j) => fma(each, data.values[j][c], o), 0) / sum));
+}
+
 // ---- words -------------------------------------------------------------------------------------------------------------
 
 function text(x) {
   if (x === 0) return "0";
+  if (!Number.isFinite(x)) return x === Infinity ? "\u221e" : "NaN";  // the data have null for both; m is never NaN
   const size = Math.abs(x);
   if (size >= 1e5 || size < 1e-3) {
     const [digits, exponent] = x.toExponential(2).split("e");
@@ -128,7 +134,7 @@ export function start(root, data) {
     const scores = parse(input.value, data.values.length);
     wrong.textContent = typeof scores === "string" ? scores : "";
     if (typeof scores === "string") return;
-    preset = {id: "own", scores, plain: plainOf(scores, data.values)};
+    preset = {id: "own", scores, plain: plainOf(scores, data.values), mended: mendedOf(scores, data)};
     begin();
   }}, h("label", {class: "choice"}, h("span", {}, "Scores of your own"), input), h("button", {type: "submit"}, "Take these"), wrong);
   root.append(controls, row, status.element, steps, tables, answer, own, arithmetic);
@@ -173,10 +179,14 @@ export function start(root, data) {
     if (step === 0) return "Nothing is known yet. Next takes the first block; a click on a key goes to its block.";
     const rescaled = MODES.filter(([mode]) => runs[mode][step - 1].rescaled && runs[mode][step - 1].factor !== 1)
       .map(([mode, name]) => `${name.split(":")[0]} by ${text(runs[mode][step - 1].factor)}`);
-    const again = runs.first[step - 1].again ? " 16 computes this block's P again: a P overflowed." : "";
+    const lost = lostNow(step - 1) ? " 16 gives the row up: a P may be infinite." : runs.first[step - 1].lost ? " 16 has given the row up." : "";
     return `Block ${step} of ${runs.classic.length}. ` +
       (step === 1 ? "The first block: there is nothing to rescale." :
-       rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nothing is rescaled.") + again;
+       rescaled.length ? `What was summed up before is multiplied: ${rescaled.join(", ")}.` : "Nothing is rescaled.") + lost;
+  }
+  // Whether kernel 16 gives the row up in this block.
+  function lostNow(i) {
+    return runs.first[i].lost && !(i > 0 && runs.first[i - 1].lost);
   }
   function words(j) {
     const at = Math.floor(j / block), place = j % block;
@@ -196,8 +206,8 @@ export function start(root, data) {
       const seen = runs[mode].slice(0, step);
       const lines = seen.map((s, i) => {
         const changes = s.rescaled && i > 0 && s.factor !== 1;
-        const factor = i === 0 ? "\u2013" : !s.rescaled ? "none" : `\u00d7 ${text(s.factor)}`;
-        return h("tr", {class: i === step - 1 ? "now" : ""}, h("th", {scope: "row"}, i + 1), h("td", {}, text(s.m)),
+        const factor = s.lost && !seen[i - 1]?.lost ? "given up" : i === 0 ? "\u2013" : !s.rescaled ? "none" : `\u00d7 ${text(s.factor)}`;
+        return h("tr", {class: i === step - 1 ? "now" : ""}, h("th", {scope: "row"}, i + 1), h("td", {}, s.lost ? text(Infinity) : text(s.m)),
                  h("td", {}, changes ? h("strong", {class: "rescaled"}, factor) : factor), h("td", {}, text(s.l)),
                  h("td", {}, tuple(s.o)));
       });
@@ -206,19 +216,21 @@ export function start(root, data) {
         h("div", {class: "scroll whole", tabindex: 0, role: "region", "aria-label": `${name}: its steps`},
           h("table", {class: "steps"}, h("thead", {}, h("tr", {}, ["Block", reference, "Factor", "l", "O = acc_o / l"].map((head) => h("th", {scope: "col"}, head)))),
             h("tbody", {}, lines.length ? lines : h("tr", {}, h("td", {colspan: 5}, "no block yet"))))),
-        h("p", {}, `Rescaled ${times === 1 ? "once" : `${times} times`}.`));
+        h("p", {}, `Rescaled ${times === 1 ? "once" : `${times} times`}.` + (seen.at(-1)?.lost ? " Given up, and computed again when all blocks are done." : "")));
     }));
     const at_end = step === runs.classic.length;
     answer.replaceChildren(h("strong", {}, "Plain softmax of the whole row: "), `O = ${tuple(preset.plain)}. `,
+      at_end && runs.first.at(-1).lost ? `16 computes the row again, with its maximum: O = ${tuple(preset.mended)}. ` : "",
       at_end ? `Largest difference: ${MODES.map(([mode, name]) => `${name.split(":")[0]} ${text(difference(mode))}`).join(", ")}.`
              : "It needs all scores before the first exponential.");
   }
   // The words about a mode, with the kernel's numbers.
   function filled(about) {
-    return about.replace(/\{(\w+)\}/g, (_, name) => (["most", "sum"].includes(name) ? `2^${data[name]}` : text(data[name])));
+    return about.replace(/\{(\w+)\}/g, (_, name) => (["lost", "sum"].includes(name) ? `2^${text(data[name])}` : text(data[name])));
   }
   function difference(mode) {
-    return Math.max(...runs[mode].at(-1).o.map((o, c) => Math.abs(o - preset.plain[c])));
+    const last = runs[mode].at(-1);
+    return Math.max(...(last.lost ? preset.mended : last.o).map((o, c) => Math.abs(o - preset.plain[c])));
   }
 
   // The address names the row: softmax.html#dominant

@@ -476,8 +476,9 @@ def reproduced(spec):
 
 # Field of a file of experiments: heading of its column. tflops_N, mhz_N and us_N are at that length.
 EXPERIMENTS = {"cycles": "Cycles", "instructions": "Instructions of warps", "l2_sectors": "Sectors read from L2",
-               "spread_median": "Spread between rounds, median, %", "spread_most": "most, %", "busy": "Busy"}
-AT_LENGTH = {"tflops": "TFLOP/s", "mhz": "MHz", "us": "µs"}
+               "spread_median": "Spread between rounds, median, %", "spread_most": "most, %", "busy": "Busy",
+               "turns": "Instructions of two iterations"}
+AT_LENGTH = {"tflops": "TFLOP/s", "mhz": "MHz", "us": "µs", "ratio": "Times kernel 15's speed"}
 
 
 def experiment_heading(field):

@@ -322,9 +322,8 @@ def main_loop(function):
     fp32 = [loop for loop in loops if count(loop, lambda x: x.base == "FFMA")]
     if whole:
         # Not around another one: a loop over tiles of queries, say.
-        # Of the two passes of 16_max_free the first.
         innermost = [loop for loop in whole if not any(other < loop for other in whole)]
-        chosen = max(innermost, key=lambda loop: (count(loop, matrix), -min(loop)))
+        chosen = most(innermost, matrix)
         why = "the innermost loop with HMMA and MUFU.EX2 (both products and the softmax)"
     elif with_matrix:
         chosen, why = most(with_matrix, matrix), "the loop with the most HMMA"

@@ -240,7 +240,7 @@ def sections(path, kernel, dtype, head_dims):
     other = next(names[0] for key, names in ELEMENTS.items() if key != dtype) if dtype else "none"
     for header in headers:
         heads[header], of_header = parse(header, instead)
-        blocks += [block for block in of_header if not re.search(rf"\b{other}\b", block.declared)]
+        blocks += [block for block in of_header if not re.search(rf"\b{other}2?\b", block.declared)]
     kept = reachable(blocks, kernel, instead)
     text, namespace = "", None
     for header in headers:

@@ -455,33 +455,32 @@ def assignment(p):
            "in every tile of 14 but only once in 15. Not to scale.")
 
 
-Moment = namedtuple("Moment", "tile scores reference exponents total after")  # total: log2 of the sum so far; after: the next reference
+# total: log2 of the sum so far; after: the next reference, infinite of a row that is given up
+Moment = namedtuple("Moment", "tile scores reference exponents total after")
 
 
 def follow_row(tiles):
-    """What kernel 16 does with the tiles of one row, as if one lane had it: their scores are in units of log2."""
-    margin, most, most_sum = (real_constant("16", name) for name in ("kMargin", "kMaxTileSum", "kMaxSum"))
-    reference, total, made = max(tiles[0]) + margin, 0.0, []
+    """What kernel 16 does with the tiles of one row, as if one lane had it: their scores are in units of log2. The sum of the
+    first tile fits."""
+    margin, most, lost = (real_constant("16", name) for name in ("kMargin", "kMaxSum", "kLost"))
+    reference, total, made = max(tiles[0][:8]) + margin, 0.0, []
     for tile, scores in enumerate(tiles):
         exponents = [score - reference for score in scores]
         tile_sum = sum(2.0**exponent if exponent < 128 else math.inf for exponent in exponents)
-        after, before = reference, total
+        up = 0.0
+        if tile_sum > lost:
+            up = math.inf
+        elif tile_sum > most:
+            up = 2.0 * max(math.ceil(0.5 * (math.log2(tile_sum) + margin)), 0)
         total += tile_sum
-        if tile_sum > most:  # the tile is computed again
-            after = max(scores) + margin
-            total = before * 2 ** (reference - after) + sum(2.0 ** (score - after) for score in scores)
-            made.append(Moment(tile, scores, reference, exponents, math.inf, after))
-        else:
-            by = math.floor(math.log2(total)) + margin if total > most_sum else 0.0
-            after += by
-            made.append(Moment(tile, scores, reference, exponents, math.log2(total), after))
-            total *= 2**-by
-        reference = after
+        made.append(Moment(tile, scores, reference, exponents, math.log2(total), reference + up))
+        reference += up
+        total = 0.0 if up == math.inf else total * 2.0**-up
     return made
 
 
 # The row of the chapter's example.
-ROW = (3, 2, 4, 1), (5, 3, 10, 2), (7, 80, 1, 9), (6, 8, 2, 75), (90, 220, 4, 1)
+ROW = (3, 2, 4, 1), (5, 3, 10, 2), (7, 80, 1, 9), (6, 8, 2, 75), (90, 290, 4, 1)
 
 
 @figure("16_exponents", None, "Kernel 16: one row on the axis of exponents",
@@ -490,9 +489,10 @@ ROW = (3, 2, 4, 1), (5, 3, 10, 2), (7, 80, 1, 9), (6, 8, 2, 75), (90, 220, 4, 1)
         narrow=430)
 def exponents(p):
     wide = p.width > 600
-    left, right, low, high = 196 if wide else 16, p.width - 18, -165, 165
-    margin, limits = real_constant("16", "kMargin"), [math.log2(real_constant("16", name)) for name in ("kMaxSum", "kMaxTileSum")]
-    key, below = 13, 34  # the height of a key in a lane, and of an arrow and its words below one
+    left, right, low, high = 196 if wide else 16, p.width - 18, -160, 172
+    margin, limits = real_constant("16", "kMargin"), [math.log2(real_constant("16", name)) for name in ("kMaxSum", "kLost")]
+    key = 13  # the height of a key in a lane
+    below = {0.0: 0, math.inf: 18}  # what lies below a lane whose reference rises by so much: nothing, words, an arrow and words
 
     def x(exponent):
         return left + (exponent - low) * (right - left) / (high - low)
@@ -502,29 +502,29 @@ def exponents(p):
         p.rect(x(least), y, x(most) - x(least), tall, INK.green_soft)
 
     # the axis
-    y = 108 if wide else 98
+    y = 96 if wide else 112
     strip(y, 22)
     p.texts(11.5, INK.muted, "middle", ((left + x(-126)) / 2, y + 15, "P is 0"), ((right + x(128)) / 2, y + 15, "infinite"))
     p.text((x(-126) + x(-margin)) / 2, y + 15, "fits", 11.5)
     for tick in (-126, -96, -64, -32, 0, 32, 64, 96, 127):
         p.line(x(tick), y + 22, x(tick), y + 27, INK.line, 1)
         p.text(x(tick), y + 39, str(tick), 10.5, INK.muted)
-    p.text(*(left - 14, y + 39) if wide else (left, y - 6), "exponent of P", 12, INK.muted, "end" if wide else "start")
-    marks = (-margin, f"2^-{margin:.0f}", 14), (limits[0], f"kMaxSum 2^{limits[0]:.0f}", 14), (limits[1], f"kMaxTileSum 2^{limits[1]:.0f}", 30)
+    p.text(*(left - 14, y + 39) if wide else (left, y - 23), "exponent of P", 12, INK.muted, "end" if wide else "start")
+    marks = (-margin, f"2^-{margin:.0f}", 4, "end"), (limits[0], f"kMaxSum 2^{limits[0]:.0f}", 8, "middle"), (limits[1], f"kLost 2^{limits[1]:.0f}", 18, "end")
     first, top = y, y + 56
     shown = [moment for moment in follow_row(ROW) if moment.tile != 3]
     said = ("the start", "no change", "above kMaxSum", "an infinite P")
-    tall, head = 4 * key + 4, 0 if wide else 38
-    heights = [head + tall + (below if moment.after != moment.reference else 0) + 16 for moment in shown]
+    tall, head = 4 * key + 4, 0 if wide else 42
+    heights = [head + tall + below.get(moment.after - moment.reference, 34) + 16 for moment in shown]
     end = top + sum(heights) - 10
     tops = [top + sum(heights[:i]) for i in range(len(shown))]
     for y in tops:
         strip(y + head, tall)
-    for at, name, up in marks:
-        p.line(x(at), first - (2 if up == 14 else 18), x(at), first + 22, INK.text, 1.2)
+    for at, name, beside, anchor in marks:
+        p.line(x(at), first - 2, x(at), first + 22, INK.text, 1.2)
         for y in tops:
             p.line(x(at), y + head, x(at), y + head + tall, INK.text, 1, "3 3")
-        p.text(x(at) + (18 if at > 0 else 4), first - up + 8, name, 11.5, anchor="end")
+        p.text(x(at) + beside, first - 6, name, 11.5, anchor=anchor)
     for moment, what, y in zip(shown, said, tops):
         title, reference = f"tile {moment.tile}: {what}", f"reference {moment.reference:.0f}"
         if not moment.tile:
@@ -541,14 +541,19 @@ def exponents(p):
             p.line(x(moment.total), y - 5, x(moment.total), y + tall + 3, INK.orange if moment.total > limits[0] else INK.blue, 3)
         for i, (score, exponent) in enumerate(zip(moment.scores, moment.exponents)):
             at, middle = x(exponent), y + 2 + (i + 0.5) * key
-            p.rect(at - 8 - 6 * len(str(score)), middle - 6, 6 * len(str(score)), 12, INK.green_soft)  # no dashed line crosses the number
+            if exponent in over:
+                p.text(at + 7, middle + 3.8, str(score), 10.5, INK.text, "start")
+            else:
+                if exponent > -126:  # no dashed line crosses the number
+                    p.rect(at - 12 - 6 * len(str(score)), middle - 6, 6 * len(str(score)) + 4, 12, INK.green_soft)
+                p.text(at - 7, middle + 3.8, str(score), 10.5, INK.text, "end")
             p.rect(at - 4, middle - 4, 8, 8, INK.orange if exponent in over else INK.blue, None, 4)
-            p.text(at - 7, middle + 3.8, str(score), 10.5, INK.text, "end")
         y += tall
-        if moment.after != moment.reference:
-            by, start = moment.after - moment.reference, over[0] if over else moment.total
-            p.arrow(x(start), y + 13, x(start - by), y + 13, INK.orange, 2)
-            words = f"computed again with reference {moment.after:.0f}" if over else f"the reference rises to {moment.after:.0f}"
-            p.text((x(start) + x(start - by)) / 2, y + 30, words, 12)
+        by = moment.after - moment.reference
+        if by == math.inf:
+            p.text(right, y + 16, "the row is given up", 12, anchor="end")
+        elif by:
+            p.arrow(x(moment.total), y + 13, x(moment.total - by), y + 13, INK.orange, 2)
+            p.text((x(moment.total) + x(moment.total - by)) / 2, y + 30, f"times 2^-{by:.0f}: the reference rises to {moment.after:.0f}", 12)
     p.height = end + 42
     p.note(end + 20, "Scores that are all higher by the same number move no dot, because the reference is higher, too.")

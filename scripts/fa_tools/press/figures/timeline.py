@@ -22,11 +22,11 @@ PROGRAM = ROOT / "build" / "emulator" / "bin" / "attention_checked"
 DRAWN = {"06": ("06_mma_split_q", 256, 9000), "07": ("07_cp_async", 256, 9000), "08": ("08_swizzle", 256, 9000),
          "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
          "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
-         "15": ("15_persistent", 512, 16000), "16": ("16_max_free", 512, 16000)}
+         "15": ("15_persistent", 512, 16000)}
 # The instructions of these last a few cycles each, so their timelines show means over so many cycles.
 MEANS = dict.fromkeys(("06", "07", "08", "10"), 50)
 # From which cycle on recordings are shown: with all SMs at work their first loads take long.
-SINCE = {"15": 9000, "16": 9000}
+SINCE = {"15": 9000}
 EXAMPLE = f"""examples:
   scripts/fa timeline 07.json --cycles 12000 -o 07.svg
                                         after build/emulator-checked/bin/07_cp_async --trace 07.json
