@@ -1405,6 +1405,45 @@ int main(int count, char** words) {
         self.assertTrue(output.startswith("1000 1000 1\n"), output)
         self.assertEqual(output.count("note: the emulator measures no time: clock() counts how often it is asked\n"), 1)
 
+    def test_bulk_reductions(self):
+        """Of each type and by each operation, of several CTAs; what reads the sums must wait for them."""
+        text = """
+            #define REDUCE(OP, place) asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group." OP " [%0], [%1], %2;" \\
+                :: "l"(place), "r"((unsigned)__cvta_generic_to_shared(x)), "r"(16) : "memory")
+            __global__ void f(unsigned* sums, int how) {
+              __shared__ alignas(16) unsigned x[4];
+              if (threadIdx.x < 4) x[threadIdx.x] = blockIdx.x * 4 + threadIdx.x + 1;
+              asm volatile("fence.proxy.async;" ::: "memory");
+              __syncwarp();
+              if (threadIdx.x == 0) {
+                REDUCE("add.u32", sums);
+                REDUCE("max.s32", sums + 4);
+                REDUCE("xor.b32", sums + 8);
+                REDUCE("add.u64", sums + 12);
+                REDUCE("add.noftz.f16", sums + 16);
+                if (how == 2) REDUCE("min.f32", sums);
+                asm volatile("cp.async.bulk.commit_group;");
+                if (how != 1) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+                else asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+                sums[20 + blockIdx.x] = ((volatile unsigned*)sums)[0] > 0;
+                if (how == 1) sums[24 + blockIdx.x] = sums[8] > 0;
+              }
+            }
+            int main(int, char** words) {
+              unsigned h[32] = {}, *sums;
+              cudaMalloc(&sums, sizeof h);
+              cudaMemcpy(sums, h, sizeof h, cudaMemcpyHostToDevice);
+              f<<<3, 32>>>(sums, atoi(words[1]));
+              cudaMemcpy(h, sums, sizeof h, cudaMemcpyDeviceToHost);
+              for (int i = 0; i < 20; i++) printf("%u ", h[i]);
+            }"""
+        right, race, unknown = self.runs(text, [["0"], ["1"], ["2"]], [0, 1, 1])
+        # In fp16 the words 1 to 12 are subnormal numbers, whose sums are those of their bits.
+        self.assertTrue(right.startswith("15 18 21 24 9 10 11 12 13 14 15 0 15 18 21 24 15 18 21 24 "), right)
+        self.assertIn("data race", race)
+        self.assertIn("cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f32 at mine.cu:17: of floating-point reductions the emulator "
+                      "has .add alone", unknown)
+
     def test_bulk_copies_by_libcuxx(self):
         """A box of four dimensions and its way back, by cuda::barrier and cuda::device; without its fence a store reads too early."""
         text = """

@@ -85,6 +85,43 @@ TEST(Bulk, BytesInARow) {
   EXPECT_EQ(download<uint8_t>(out), bytes);
 }
 
+// ---- sums ---------------------------------------------------------------------------------------
+// Each warp of each CTA adds its floats to the same ones, 1 KB at a time. Integers, so the order of
+// additions doesn't show.
+struct SumStorage {
+  alignas(16) float floats[4][256];
+};
+__global__ void sum_kernel(float* out, int rounds) {
+#if FA_HOPPER
+  auto& mine = shared_storage<SumStorage>().floats[threadIdx.x / 32];
+  const int lane = threadIdx.x % 32;
+  for (int i = lane; i < 256; i += 32)
+    mine[i] = float(i + 1000 * int(threadIdx.x / 32) + int(blockIdx.x));
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if (lane == 0) {
+    for (int round = 0; round < rounds; round++) {
+      ptx::cp_reduce_async_bulk_add(out, mine, sizeof mine);
+      ptx::cp_async_bulk_commit();
+    }
+    ptx::cp_async_bulk_wait<0>();
+  }
+#endif
+}
+
+TEST(Bulk, SumsOfAllWarpsAndCtas) {
+  FA_NEEDS_HOPPER;
+  constexpr int kCtas = 5, kWarps = 4, kRounds = 3;
+  const Buffer out = upload("out", std::vector<float>(256, 0.5f));
+  run<sum_kernel>({dim3(kCtas), dim3(kWarps * 32), sizeof(SumStorage)}, out, kRounds);
+  const std::vector<float> sums = download<float>(out);
+  for (int i = 0; i < 256; i++) {
+    const int each =
+        kCtas * kWarps * i + kCtas * 1000 * (0 + 1 + 2 + 3) + kWarps * (0 + 1 + 2 + 3 + 4);
+    ASSERT_EQ(sums[size_t(i)], 0.5f + float(kRounds * each)) << i;
+  }
+}
+
 // ---- rows in another order ----------------------------------------------------------------------
 // A tensor of rows of 128 bytes as one of five dimensions: rows 4c + 2b + e of every 16 become rows
 // 8b + 2c + e of the box.
@@ -512,6 +549,30 @@ uint32_t stored(emu::Completion completion) {
   emu::options() = {};
   return download<uint32_t>(out)[0];
 }
+// A reduction reads and adds as late, once.
+float summed(emu::Completion completion) {
+  const Buffer out = upload("out", std::vector<float>(64, 10));
+  auto* const data = static_cast<float*>(out.data());
+  emu::options().completion = completion;
+  emu::options().races = false;
+  emu::launch("probe", dim3(1), dim3(1), sizeof(Storage), [&] {
+    auto* const floats = reinterpret_cast<volatile float*>(shared_storage<Storage>().tile);
+    for (int i = 0; i < 64; i++) floats[i] = 1;
+    ptx::fence_proxy_async();
+    ptx::cp_reduce_async_bulk_add(data, shared_storage<Storage>().tile, 256);
+    ptx::cp_async_bulk_commit();
+    for (int i = 0; i < 64; i++) floats[i] = 2;
+    ptx::cp_async_bulk_wait_read<0>();
+    EXPECT_EQ(data[0] == 10, completion == emu::Completion::kLate) << "not added yet";
+    ptx::cp_async_bulk_wait<0>();
+  });
+  emu::options() = {};
+  return download<float>(out)[63];
+}
+TEST(Completion, ReductionsAddAtTheirWaits) {
+  EXPECT_EQ(summed(emu::Completion::kLate), 12);
+  EXPECT_EQ(summed(emu::Completion::kEarly), 11);
+}
 TEST(Completion, StoresReadAndWriteAtTheirWaits) {
   EXPECT_EQ(stored(emu::Completion::kLate), 2u);
   EXPECT_EQ(stored(emu::Completion::kEarly), 1u);
@@ -539,6 +600,20 @@ TEST(Counted, CopiesAndBarriersByLine) {
   const emu::Counts barriers = found[emu::Kind::kMbarrier];
   EXPECT_GE(barriers.requests, 8u * kRounds);
   EXPECT_GT(barriers.waits, 0u);
+}
+
+TEST(Counted, ReductionsByTheirBytesAndSectors) {
+  if (!emu::is_checked()) GTEST_SKIP() << "lines are counted in the checked build";
+  emu::take_lines();
+  const Buffer out = upload("out", std::vector<float>(256));
+  run<sum_kernel>({dim3(2), dim3(64), sizeof(SumStorage)}, out, 1);
+  emu::Counts found;
+  for (const emu::LineCounts& line : emu::take_lines()) {
+    if (line.kind == emu::Kind::kTmaReduce) found += line.counts;
+  }
+  EXPECT_EQ(found.requests, 4u);
+  EXPECT_EQ(found.bytes, 4u * 1024);
+  EXPECT_EQ(found.sectors, 4u * 32);
 }
 
 // ---- the emulator alone: what it refuses --------------------------------------------------------

@@ -28,6 +28,7 @@ enum class Event : uint32_t {
   kLoadBulk,               // likewise
   kStoreTensor,
   kStoreBulk,
+  kReduceBulk,
   kBulkCommit,
   kBulkWait,      // detail: groups that may be under way
   kBulkWaitRead,  // likewise

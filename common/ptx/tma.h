@@ -173,6 +173,17 @@ __device__ __forceinline__ void cp_async_bulk_store(void* global, const void* sh
                "r"(shared_address(shared)), "r"(bytes)
                : "memory");
 }
+// The same, but adds the floats to those of global memory: each is one atomic addition, and those
+// of several threads come in any order. PTX ISA, "cp.reduce.async.bulk".
+__device__ __forceinline__ void cp_reduce_async_bulk_add(float* global, const void* shared,
+                                                         int bytes,
+                                                         Where where = Where::current()) {
+  record(Event::kReduceBulk, where);
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global),
+      "r"(shared_address(shared)), "r"(bytes)
+      : "memory");
+}
 
 // ---- groups of stores
 __device__ __forceinline__ void cp_async_bulk_commit(Where where = Where::current()) {
@@ -225,6 +236,10 @@ inline void cp_async_bulk_load(void* shared, const void* global, int bytes, uint
 inline void cp_async_bulk_store(void* global, const void* shared, int bytes,
                                 Where where = Where::current()) {
   emu::store_bulk(global, shared, bytes, where);
+}
+inline void cp_reduce_async_bulk_add(float* global, const void* shared, int bytes,
+                                     Where where = Where::current()) {
+  emu::reduce_bulk(global, shared, bytes, emu::add_floats, where);
 }
 inline void cp_async_bulk_commit(Where where = Where::current()) { emu::commit_bulk(where); }
 template <int kGroups>

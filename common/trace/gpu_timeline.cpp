@@ -44,6 +44,7 @@ constexpr Kind kKinds[] = {
     {Event::kLoadBulk, "cp.async.bulk (load)", "copies"},
     {Event::kStoreTensor, "cp.async.bulk.tensor (store)", "copies"},
     {Event::kStoreBulk, "cp.async.bulk (store)", "copies"},
+    {Event::kReduceBulk, "cp.reduce.async.bulk", "copies"},
     {Event::kBulkCommit, "cp.async.bulk.commit_group", "copies"},
     {Event::kBulkWait, "cp.async.bulk.wait_group", "copies", true},
     {Event::kBulkWaitRead, "cp.async.bulk.wait_group.read", "copies", true},
@@ -233,6 +234,7 @@ class Decoder {
         }
         case Event::kStoreTensor:
         case Event::kStoreBulk:
+        case Event::kReduceBulk:
           if (!store) {
             store = UnderWay{kCopies, w, kind.name, shown.at, step.start, step.start};
           } else {

@@ -163,7 +163,8 @@ void Trace::add(const Warp& warp, Place place, Step step) {
 
 void Trace::event(const Warp& warp, const Event& event) {
   if (event.kind == Kind::kBarrier || event.kind == Kind::kMbarrier ||
-      event.kind == Kind::kTmaLoad || event.kind == Kind::kTmaStore) {
+      event.kind == Kind::kTmaLoad || event.kind == Kind::kTmaStore ||
+      event.kind == Kind::kTmaReduce) {
     return;  // their lanes note more
   }
   Step step = step_of(event);
@@ -251,6 +252,7 @@ std::string Trace::moves(const Warp& warp, Kind kind, const std::vector<Piece>& 
     case Kind::kGlobalLoad:
     case Kind::kGlobalStore:
     case Kind::kTmaStore:
+    case Kind::kTmaReduce:
       of = buffer_name(pieces.front().global);
       break;
     case Kind::kCpAsync:
@@ -281,7 +283,8 @@ std::string Trace::moves(const Warp& warp, Kind kind, const std::vector<Piece>& 
     if (!writes_shared || end > owners_.size()) continue;
     std::fill(owners_.begin() + std::ptrdiff_t(first), owners_.begin() + std::ptrdiff_t(end), of);
   }
-  const bool is_event = kind != Kind::kTmaLoad && kind != Kind::kTmaStore;
+  const bool is_event =
+      kind != Kind::kTmaLoad && kind != Kind::kTmaStore && kind != Kind::kTmaReduce;
   if (is_event) state.moved = of;
   return of;
 }

@@ -33,16 +33,17 @@ enum class Kind : uint8_t {
   kWgmmaFp8,
   kTmaLoad,  // bulk copies from global to shared memory, of boxes or of bytes in a row
   kTmaStore,
-  kMbarrier,  // arrivals, waits
+  kTmaReduce,  // likewise from shared to global memory, added there
+  kMbarrier,   // arrivals, waits
   kGlobalAtomic,
   kSharedAtomic,
 };
 inline constexpr const char* kKindNames[] = {
-    "global load",   "global store", "shared load",  "shared store", "ldmatrix",       "stmatrix",
-    "cp.async",      "mma.m16n8k16", "mma.m16n8k8",  "mma.m16n8k32", "wmma.m16n16k16", "wmma other",
-    "wmma load",     "wmma store",   "exp2",         "barrier",      "shuffle",        "vote",
-    "syncwarp",      "wgmma",        "wgmma of FP8", "tma load",     "tma store",      "mbarrier",
-    "global atomic", "shared atomic"};
+    "global load", "global store",  "shared load",  "shared store", "ldmatrix",       "stmatrix",
+    "cp.async",    "mma.m16n8k16",  "mma.m16n8k8",  "mma.m16n8k32", "wmma.m16n16k16", "wmma other",
+    "wmma load",   "wmma store",    "exp2",         "barrier",      "shuffle",        "vote",
+    "syncwarp",    "wgmma",         "wgmma of FP8", "tma load",     "tma store",      "tma reduce",
+    "mbarrier",    "global atomic", "shared atomic"};
 static_assert(std::size(kKindNames) == size_t(Kind::kSharedAtomic) + 1);
 inline const char* name_of(Kind kind) { return kKindNames[size_t(kind)]; }
 

@@ -89,6 +89,7 @@ inline void add_event(Counters& totals, const Event& event) {
     case Kind::kWmmaStore:
     case Kind::kTmaLoad:
     case Kind::kTmaStore:
+    case Kind::kTmaReduce:
     case Kind::kMbarrier:
     case Kind::kGlobalAtomic:
     case Kind::kSharedAtomic:

@@ -388,8 +388,52 @@ Step copy_bulk(Instruction& instruction) {
   };
 }
 
+template <typename T>
+Combine combine_by(const std::string& what) {
+  return [what](void* global, const void* from, size_t bytes) {
+    for (size_t i = 0; i < bytes / sizeof(T); i++) {
+      T& there = static_cast<T*>(global)[i];
+      there = combined<T>(what, there, static_cast<const T*>(from)[i], T());
+    }
+  };
+}
+
+Step reduce(Instruction& instruction) {  // cp.reduce.async.bulk
+  const char* const operation = instruction.operation();
+  instruction.expect("async");
+  instruction.expect("bulk");
+  if (instruction.take("tensor")) instruction.unknown("the emulator reduces bytes in a row alone");
+  instruction.expect("global");
+  instruction.expect("shared::cta");
+  instruction.expect("bulk_group");
+  const bool hint = instruction.take("L2::cache_hint");
+  const std::string what =
+      instruction.take_any({"add", "min", "max", "and", "or", "xor", "inc", "dec"});
+  instruction.take("noftz");
+  const Type type = instruction.type();
+  const bool floats = type.kind == 'f' || type.kind == 'x', wide = type.bits == 64;
+  if (what.empty() || instruction.has_type() || type.lanes != 1 || type.bits > 64 ||
+      (floats && what != "add")) {
+    instruction.unknown(floats ? "of floating-point reductions the emulator has .add alone" : "");
+  }
+  const Combine combine = type.kind == 'x'            ? combine_by<__nv_bfloat16>(what)
+                          : floats && type.bits == 16 ? combine_by<__half>(what)
+                          : floats ? wide ? combine_by<double>(what) : combine_by<float>(what)
+                          : type.kind == 's' && wide ? combine_by<int64_t>(what)
+                          : type.kind == 's'         ? combine_by<int32_t>(what)
+                          : wide                     ? combine_by<uint64_t>(what)
+                                                     : combine_by<uint32_t>(what);
+  instruction.expect_args(3, hint ? 4 : 3);
+  const Arg to = instruction.arg(0), from = instruction.arg(1), bytes = instruction.arg(2);
+  return [=](Frame& frame) {
+    reduce_bulk(reinterpret_cast<void*>(frame.address(to)), shared_at(frame, from, operation),
+                int(frame.get<uint32_t>(bytes)), combine, frame.where);
+  };
+}
+
 Step copy(Instruction& instruction) {  // cp.async
   const char* const operation = instruction.operation();
+  if (instruction.take("reduce")) return reduce(instruction);
   instruction.expect("async");
   if (instruction.name().find(".bulk") != std::string::npos) return copy_bulk(instruction);
   const auto wait_all = [](SourceLocation where) {

@@ -54,6 +54,7 @@ struct BulkLoad {
 struct BulkStore {
   std::vector<Chunk> chunks;
   SourceLocation where;
+  Combine combine;            // of a reduction
   uint64_t waits_before = 0;  // of its thread
   std::vector<uint8_t> data;  // what has been read, once it has
   bool has_read = false, has_written = false;
@@ -312,7 +313,13 @@ void write_global(BulkStore& store) {
   if (store.has_written) return;
   for (size_t i = 0; i < store.chunks.size(); i++) {
     if (store.chunks[i].inside == 0) continue;
-    memcpy(store.chunks[i].global, &store.data[i * kChunk], size_t(store.chunks[i].inside));
+    const auto inside = size_t(store.chunks[i].inside);
+    const uint8_t* const data = &store.data[i * kChunk];
+    if (store.combine) {
+      store.combine(store.chunks[i].global, data, inside);
+    } else {
+      memcpy(store.chunks[i].global, data, inside);
+    }
   }
   store.has_written = true;
 }
@@ -378,10 +385,12 @@ int bytes_of_box(const ptx::TensorMap& map) {
 }
 
 // ---- stores -------------------------------------------------------------------------------------
-void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocation where) {
+void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocation where,
+                 const Combine& combine = {}) {
   const Lane& me = *current_lane;
   Cluster& cluster = *me.cta->cluster;
-  count_copy(Kind::kTmaStore, chunks, where);
+  const Kind kind = combine ? Kind::kTmaReduce : Kind::kTmaStore;
+  count_copy(kind, chunks, where);
   BulkGroups& mine = bulk_copies(cluster).stores[&me];
   if (Detector* const detector = me.cta->detector) {
     if (mine.read_engine < 0) {
@@ -390,16 +399,18 @@ void begin_store(std::vector<Chunk> chunks, const char* operation, SourceLocatio
     }
     const Site site = detector->site(operation, where);
     note_shared(mine.read_engine, mine.committed + 1, chunks, false, site);
-    note_global(mine.write_engine, mine.committed + 1, chunks, true, site);
+    // The detector remembers an atomic as it does a read.
+    note_global(mine.write_engine, mine.committed + 1, chunks, !combine,
+                combine ? detector->atomic_site(operation, true, where) : site);
   }
   trace_stores({.work = Work::kAsyncStore,
                 .name = operation,
                 .bytes = uint64_t(bytes_inside(chunks)),
                 .wavefronts = (chunks.size() * kChunk + 127) / 128,
                 .ideal = (chunks.size() * kChunk + 127) / 128,
-                .of = moved(Kind::kTmaStore, chunks)},
+                .of = moved(kind, chunks)},
                where);
-  BulkStore store{std::move(chunks), where, mine.last_wait.number, {}};
+  BulkStore store{std::move(chunks), where, combine, mine.last_wait.number, {}};
   if (happens_at_once(cluster)) write_global(store);
   mine.open.push_back(std::move(store));
 }
@@ -472,6 +483,20 @@ void load_bulk(void* shared, const void* global, int bytes, uint64_t* bar, Sourc
 void store_bulk(void* global, const void* shared, int bytes, SourceLocation where) {
   const char* const operation = "cp.async.bulk (store)";
   begin_store(chunks_of_bytes(shared, global, bytes, operation, where), operation, where);
+}
+
+void reduce_bulk(void* global, const void* shared, int bytes, Combine combine,
+                 SourceLocation where) {
+  const char* const operation = "cp.reduce.async.bulk";
+  std::vector<Chunk> chunks = chunks_of_bytes(shared, global, bytes, operation, where);
+  await_clusters_before(*current_lane->cta->cluster);
+  begin_store(std::move(chunks), operation, where, combine);
+}
+
+void add_floats(void* global, const void* from, size_t bytes) {
+  for (size_t i = 0; i < bytes / sizeof(float); i++) {
+    static_cast<float*>(global)[i] += static_cast<const float*>(from)[i];
+  }
 }
 
 // ---- groups of stores ---------------------------------------------------------------------------

@@ -5,7 +5,9 @@
 // some point by the seed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "common/emulator/core/lane.h"
 #include "common/ptx/tensor_map.h"
@@ -21,6 +23,12 @@ void store_box(const ptx::TensorMap& map, const int* coords, int rank, const voi
                SourceLocation where);
 void load_bulk(void* shared, const void* global, int bytes, uint64_t* bar, SourceLocation where);
 void store_bulk(void* global, const void* shared, int bytes, SourceLocation where);
+// Changes what lies in global memory, element by element, by what lies in shared memory. Each
+// change is atomic; those of other CTAs come in the order of the CTAs, as all atomics do.
+using Combine = std::function<void(void* global, const void* from, size_t bytes)>;
+void reduce_bulk(void* global, const void* shared, int bytes, Combine combine,
+                 SourceLocation where);
+void add_floats(void* global, const void* from, size_t bytes);
 void commit_bulk(SourceLocation where);
 void wait_bulk(int groups, bool read, SourceLocation where);
 
