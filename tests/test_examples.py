@@ -1441,7 +1441,7 @@ int main(int count, char** words) {
         # In fp16 the words 1 to 12 are subnormal numbers, whose sums are those of their bits.
         self.assertTrue(right.startswith("15 18 21 24 9 10 11 12 13 14 15 0 15 18 21 24 15 18 21 24 "), right)
         self.assertIn("data race", race)
-        self.assertIn("cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f32 at mine.cu:17: of floating-point reductions the emulator "
+        self.assertIn("cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f32 at mine.cu:15: of floating-point reductions the emulator "
                       "has .add alone", unknown)
 
     def test_bulk_copies_by_libcuxx(self):
@@ -1687,7 +1687,7 @@ int main(int count, char** words) {
     def test_a_kernel_of_the_book_as_one_file(self):
         output = self.emulate(single.single("16_max_free"), "256", "1")
         self.assertRegex(output, r"(?s)16_max_free, seq_len 256, heads 1, batch 1\nrelative error .*: passed\n"
-                                 r".*\nattention_kernel<__nv_bfloat16, 128, 2>, by kind of instruction\n.*\nwgmma  ")
+                                 r".*\nattention_kernel<__nv_bfloat16, 128, 128>, by kind of instruction\n.*\nwgmma  ")
 
     def test_a_launch_that_takes_long_says_how_far_it_is(self):
         text = ("__global__ void slow() {\n  for (int i = 0; i < 500; i++) __syncthreads();\n}\n"

@@ -226,6 +226,39 @@ const Kernel* recording_twin(const Kernel& kernel);
 bool has_recording_twins();
 void register_recording_twin(Kernel kernel);
 
+// What a launcher gets of tensors with all their strides.
+template <typename T>
+Attention<T> attention_of(const Problem& problem, const Tensors& tensors) {
+  return {static_cast<const T*>(tensors.q),
+          static_cast<const T*>(tensors.k),
+          static_cast<const T*>(tensors.v),
+          static_cast<T*>(tensors.o),
+          problem.batch,
+          problem.heads,
+          problem.seq_len,
+          problem.scale(),
+          tensors.workspace,
+          tensors.workspace_bytes,
+          problem.mask,
+          problem.key_len(),
+          problem.key_heads(),
+          int(problem.q_rows()),
+          int(problem.kv_rows()),
+          tensors.cu_seqlens_q,
+          tensors.cu_seqlens_kv,
+          tensors.lse,
+          tensors.block_table,
+          tensors.kv_lens,
+          problem.page_size,
+          problem.page_size > 0 ? problem.table_pages() : 0,
+          tensors.q_strides,
+          tensors.k_strides,
+          tensors.v_strides,
+          tensors.o_strides,
+          is_contiguous(problem, tensors),
+          problem.fp8};
+}
+
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it. Where they are
 // there, prepare(const Attention<T>&) launches what comes before it,
 // workspace_bytes(const Problem&, size_t limit) sizes its workspace, zeroed_bytes() says how much
@@ -265,34 +298,7 @@ class Registration {
   }
   template <bool kPrepare, typename T>
   static void dispatch_head_dim(const Problem& problem, const Tensors& tensors) {
-    const Attention<T> attention{static_cast<const T*>(tensors.q),
-                                 static_cast<const T*>(tensors.k),
-                                 static_cast<const T*>(tensors.v),
-                                 static_cast<T*>(tensors.o),
-                                 problem.batch,
-                                 problem.heads,
-                                 problem.seq_len,
-                                 problem.scale(),
-                                 tensors.workspace,
-                                 tensors.workspace_bytes,
-                                 problem.mask,
-                                 problem.key_len(),
-                                 problem.key_heads(),
-                                 int(problem.q_rows()),
-                                 int(problem.kv_rows()),
-                                 tensors.cu_seqlens_q,
-                                 tensors.cu_seqlens_kv,
-                                 tensors.lse,
-                                 tensors.block_table,
-                                 tensors.kv_lens,
-                                 problem.page_size,
-                                 problem.page_size > 0 ? problem.table_pages() : 0,
-                                 tensors.q_strides,
-                                 tensors.k_strides,
-                                 tensors.v_strides,
-                                 tensors.o_strides,
-                                 is_contiguous(problem, tensors),
-                                 problem.fp8};
+    const Attention<T> attention = attention_of<T>(problem, tensors);
 #ifdef FA_TWO_OF_FOUR  // scripts/fa try: half of the work for the compiler
     constexpr int kHeadDim = std::is_same_v<T, __half> ? 64 : 128;
     if (problem.head_dim != kHeadDim) {

@@ -275,8 +275,9 @@ def source_of(kernel):
 
 
 def kernel_names():
-    """As programs call them: 16_max_free, beyond/causal, and 16_max_free.next of kernels/next."""
-    files = sorted(path.relative_to(ROOT / "kernels").with_suffix("").as_posix() for path in (ROOT / "kernels").rglob("*.cu"))
+    """As programs call them: 16_max_free, beyond/causal, and 16_max_free.next of kernels/next. No program has those of gradients."""
+    files = sorted(path.relative_to(ROOT / "kernels").with_suffix("").as_posix() for path in (ROOT / "kernels").rglob("*.cu")
+                   if path.parent.name != "backward")
     return [f"{name.removeprefix('next/')}.next" if name.startswith("next/") else name for name in files]
 
 

@@ -1,0 +1,409 @@
+// backward: the gradients dQ, dK and dV with wgmma and TMA.
+//
+// Idea         A CTA owns 128 keys and walks over the queries that see them. It computes P^T again
+//              from log-sum-exp, so that P^T and dS^T come out of the Tensor Cores as what the
+//              products for dV and dK want next. dK and dV stay in registers until the end. A third
+//              warpgroup loads tiles, computes dQ from dS and adds it to global memory.
+// Bottleneck   Removed: every score was computed twice, on CUDA cores.
+// Changed      From 14: five products per tile instead of two, and three roles instead of two.
+// Run          cmake --build --preset emulator --target fa_gradient_tests &&
+//              build/emulator/bin/fa_gradient_tests
+#include <algorithm>
+
+#include "common/launch/gradients.h"
+#include "common/launch/launch.h"
+#include "common/launch/slabs.h"
+#include "common/launch/tensor_map.h"
+#include "common/layout/swizzle.h"
+#include "common/layout/wgmma.h"
+#include "common/ptx/barrier.h"
+#include "common/ptx/convert.h"
+#include "common/ptx/elect.h"
+#include "common/ptx/exp2.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/ldmatrix.h"
+#include "common/ptx/mbarrier.h"
+#include "common/ptx/setmaxnreg.h"
+#include "common/ptx/tma.h"
+#include "common/ptx/wgmma.h"
+#include "kernels/backward/queries.h"
+
+namespace fa::backward {
+
+template <int kHeadDim>
+struct Config {
+  static constexpr int kWarpgroups = 2;                     // with 64 keys each
+  static constexpr int kBlockN = kWarpgroups * 64;          // keys per CTA
+  static constexpr int kBlockM = 64;                        // queries per tile
+  static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last: dQ and the loads
+  static constexpr int kStages = 3;                         // tiles of Q and of dO in shared memory
+  static constexpr int kSlabs = kHeadDim / 64;
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kKeyRegisters = 216, kQueryRegisters = 72;
+  static_assert(kWarpgroups * (kKeyRegisters - kLaunchRegisters) <=
+                    kLaunchRegisters - kQueryRegisters,
+                "otherwise a warpgroup would wait for registers without end");
+  // Warpgroup g of keys has barrier kOwn + g. 0 is __syncthreads'.
+  enum NamedBarrier : int { kOwn = 1, kStagger = kOwn + kWarpgroups };
+};
+
+template <typename T, int kHeadDim>
+struct SharedStorage {
+  using C = Config<kHeadDim>;
+  // Tiles in slabs of 64 columns (common/launch/slabs.h), for wgmma and TMA.
+  alignas(1024) T sK[C::kSlabs][C::kBlockN][64];
+  alignas(1024) T sV[C::kSlabs][C::kBlockN][64];
+  alignas(1024) T sQ[C::kStages][C::kSlabs][C::kBlockM][64];
+  alignas(1024) T sdO[C::kStages][C::kSlabs][C::kBlockM][64];
+  alignas(1024) T sdS[2][1][C::kBlockN][64];  // dS^T: a row is a key
+  alignas(128) float sdQ[2][4][8][32][4];     // of each warp of the third warpgroup
+  // Of each query log2e * log-sum-exp, and D. In the order in which lanes need them.
+  alignas(128) float sStats[C::kStages][2][C::kBlockM];
+  uint64_t k_full, v_full, q_full[C::kStages], do_full[C::kStages], ds_full[2], ds_empty[2];
+};
+
+// kMasked: some keys of a tile may not be seen, by a causal mask or because there are none.
+template <typename T, int kHeadDim, bool kMasked>
+__global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
+    backward_kernel(const __grid_constant__ ptx::TensorMap map_q,
+                    const __grid_constant__ ptx::TensorMap map_k,
+                    const __grid_constant__ ptx::TensorMap map_v,
+                    const __grid_constant__ ptx::TensorMap map_do, const Shape shape, T* d_k,
+                    T* d_v, const Strides k_strides, const Strides v_strides, int section,
+                    bool causal, float scale) {
+  using C = Config<kHeadDim>;
+  using S = SharedStorage<T, kHeadDim>;
+  constexpr int kTileBytes = C::kBlockM * kHeadDim * sizeof(T);
+  auto& smem = shared_storage<S>();
+
+  // ---- indices
+  const Shape::Keys keys = shape.keys_of(int(blockIdx.x), C::kBlockN, section, kMasked && causal);
+  const Shape::Sequence& at = keys.at;
+  if (keys.first_key >= at.kv_len) return;
+  const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  const int warp_idx = threadIdx.x / 32 % 4;
+  const int lane_idx = threadIdx.x % 32;
+  const int tiles = keys.tiles * keys.heads;  // of all heads that read these keys
+
+  // ---- barriers
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(&smem.k_full, 1);
+    ptx::mbarrier_init(&smem.v_full, 1);
+    for (int stage = 0; stage < C::kStages; stage++) {
+      ptx::mbarrier_init(&smem.q_full[stage], 1);
+      ptx::mbarrier_init(&smem.do_full[stage], 1);
+    }
+    for (int i = 0; i < 2; i++) {
+      ptx::mbarrier_init(&smem.ds_full[i], C::kWarpgroups * 4);
+      ptx::mbarrier_init(&smem.ds_empty[i], 4);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+
+  // ---- dQ, and the loads
+  if (warpgroup_idx == C::kWarpgroups) {
+    ptx::setmaxnreg_dec<C::kQueryRegisters>();
+    const auto load = [&](const ptx::TensorMap& map, auto& slabs, uint64_t* full, int row, int head,
+                          int block) {
+      for (int slab = 0; slab < C::kSlabs; slab++) {
+        ptx::cp_async_bulk_tensor_load(slabs[slab], &map, {slab * 64, row, head, block}, full);
+      }
+    };
+    const auto load_q = [&](int i) {
+      const int stage = i % C::kStages, m = keys.m(i), head = keys.head(i);
+      ptx::mbarrier_arrive_expect_tx(&smem.q_full[stage], kTileBytes + sizeof smem.sStats[0]);
+      load(map_q, smem.sQ[stage], &smem.q_full[stage], at.q_begin + m * C::kBlockM, head, at.block);
+      ptx::cp_async_bulk_load(smem.sStats[stage],
+                              shape.stats + shape.tile(at, head, m) * (2 * C::kBlockM),
+                              sizeof smem.sStats[0], &smem.q_full[stage]);
+    };
+    const auto load_do = [&](int i) {
+      const int stage = i % C::kStages, m = keys.m(i);
+      ptx::mbarrier_arrive_expect_tx(&smem.do_full[stage], kTileBytes);
+      load(map_do, smem.sdO[stage], &smem.do_full[stage], at.q_begin + m * C::kBlockM, keys.head(i),
+           at.block);
+    };
+    const int kv_row = at.kv_begin + keys.first_key;
+    if (warp_idx == 0 && ptx::elect_sync() && tiles > 0) {
+      ptx::mbarrier_arrive_expect_tx(&smem.k_full, sizeof smem.sK);
+      load(map_k, smem.sK, &smem.k_full, kv_row, keys.kv_head, at.block);
+      load_q(0);
+      ptx::mbarrier_arrive_expect_tx(&smem.v_full, sizeof smem.sV);
+      load(map_v, smem.sV, &smem.v_full, kv_row, keys.kv_head, at.block);
+      load_do(0);
+      for (int i = 1; i < min(C::kStages - 1, tiles); i++) {
+        load_q(i);
+        load_do(i);
+      }
+    }
+    __syncwarp();
+    float acc_dq[32];  // 64 columns of dQ
+    const uint64_t desc_k = layout::mn_major_descriptor(ptx::shared_address(smem.sK), C::kBlockN);
+    const uint64_t desc_ds = layout::mn_major_descriptor(ptx::shared_address(smem.sdS), C::kBlockN);
+    if (tiles > 0) ptx::mbarrier_wait(&smem.k_full, 0);
+#pragma unroll 1
+    for (int i = 0; i < tiles; i++) {
+      ptx::mbarrier_wait(&smem.ds_full[i % 2], i / 2 % 2);
+      // Both other warpgroups have finished tile i - 1, whose stage is free.
+      if (warp_idx == 0 && ptx::elect_sync() && i + C::kStages - 1 < tiles) {
+        load_q(i + C::kStages - 1);
+        load_do(i + C::kStages - 1);
+      }
+      __syncwarp();
+      float* const to =
+          shape.dq_sum + shape.tile(at, keys.head(i), keys.m(i)) * (C::kBlockM * kHeadDim);
+      const uint64_t desc_a = layout::advance(desc_ds, i % 2 * sizeof smem.sdS[0]);
+#pragma unroll
+      for (int slab = 0; slab < C::kSlabs; slab++) {
+        ptx::wgmma_fence(acc_dq);
+#pragma unroll
+        for (int key = 0; key < C::kBlockN / 16; key++) {
+          ptx::wgmma<T, 64, layout::Major::kMN, layout::Major::kMN>(
+              acc_dq, layout::advance(desc_a, layout::mn_major_step(key)),
+              layout::advance(desc_k, slab * sizeof smem.sK[0] + layout::mn_major_step(key)),
+              key > 0);
+        }
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>(acc_dq);
+        if (slab == C::kSlabs - 1 && lane_idx == 0) ptx::mbarrier_arrive(&smem.ds_empty[i % 2]);
+        const int buffer = (i * C::kSlabs + slab) % 2;
+        if (lane_idx == 0) ptx::cp_async_bulk_wait_read<1>();
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+          *reinterpret_cast<float4*>(smem.sdQ[buffer][warp_idx][j][lane_idx]) =
+              float4{acc_dq[4 * j], acc_dq[4 * j + 1], acc_dq[4 * j + 2], acc_dq[4 * j + 3]};
+        }
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (lane_idx == 0) {
+          ptx::cp_reduce_async_bulk_add(to + slab * 4096 + warp_idx * 1024,
+                                        smem.sdQ[buffer][warp_idx],
+                                        sizeof smem.sdQ[buffer][warp_idx]);
+          ptx::cp_async_bulk_commit();
+        }
+      }
+    }
+    if (lane_idx == 0) ptx::cp_async_bulk_wait<0>();
+    return;
+  }
+  ptx::setmaxnreg_inc<C::kKeyRegisters>();
+
+  // ---- registers
+  float acc[32];  // S^T, then dP^T
+  float acc_dk[kHeadDim / 2], acc_dv[kHeadDim / 2];
+  // P^T as A fragments of 16 queries, and again with 11 bits for dS^T (of T = bf16 it has 8). Kept
+  // in fp32 beside dP^T it would take 32 registers that are not there.
+  uint32_t rP[4][4], rH[4][4];
+  const float scale_log2 = scale * kLog2e;
+  const int row = warpgroup_idx * 64 + warp_idx * 16;  // the warp's first key in the tile
+
+  // Descriptors differ in their lower halves alone, where addresses are.
+  const uint32_t base = ptx::shared_address(&smem) / 16;
+  constexpr uint64_t kHighK = layout::k_major_descriptor(0) >> 32;
+  constexpr uint32_t kLowK = uint32_t(layout::k_major_descriptor(0));
+  constexpr uint64_t kHighMn = layout::mn_major_descriptor(0, C::kBlockM) >> 32;
+  constexpr uint32_t kLowMn = uint32_t(layout::mn_major_descriptor(0, C::kBlockM));
+  const auto k_major = [&](size_t offset, uint32_t from) {
+    return kHighK << 32 | (kLowK + uint32_t(offset / 16) + from);
+  };
+  const auto mn_major = [&](size_t offset, uint32_t from) {
+    return kHighMn << 32 | (kLowMn + uint32_t(offset / 16) + from);
+  };
+  const uint32_t rows_at = base + warpgroup_idx * (64 * 128 / 16);
+
+  // S^T = K Q^T or dP^T = V dO^T.
+  const auto multiply_rows = [&](size_t a, size_t b, int stage) {
+    ptx::wgmma_fence(acc);
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 16; d++) {
+      ptx::wgmma<T, 64, layout::Major::kK>(
+          acc, k_major(a + layout::k_major_step(C::kBlockN, d), rows_at),
+          k_major(b + layout::k_major_step(C::kBlockM, d), base + stage * (kTileBytes / 16)),
+          d > 0);
+    }
+    ptx::wgmma_commit();
+  };
+  // Starts S^T of tile i; dP^T of tile i.
+  const auto begin_s = [&](int i) {
+    const int stage = i % C::kStages;
+    ptx::mbarrier_wait(&smem.q_full[stage], i / C::kStages % 2);
+    multiply_rows(offsetof(S, sK), offsetof(S, sQ), stage);
+  };
+  const auto begin_dp = [&](int i) {
+    const int stage = i % C::kStages;
+    ptx::mbarrier_wait(&smem.do_full[stage], i / C::kStages % 2);
+    multiply_rows(offsetof(S, sV), offsetof(S, sdO), stage);
+  };
+  // Takes away the scores of keys that a query of tile i does not see.
+  const auto mask = [&](int i) {
+    const int m = keys.m(i);
+    if (keys.whole(m, C::kBlockN)) return;
+    // Element j: query j / 4 * 8 + j % 2 of the lane's, key j / 2 % 2 * 8.
+    const int query = m * C::kBlockM + lane_idx % 4 * 2;
+    const int key = keys.first_key + row + lane_idx / 4;
+#pragma unroll
+    for (int j = 0; j < 32; j++) {
+      if (!keys.sees(query + j / 4 * 8 + j % 2, key + j / 2 % 2 * 8)) acc[j] = -INFINITY;
+    }
+  };
+
+  if (tiles > 0) ptx::mbarrier_wait(&smem.k_full, 0);
+  if (warpgroup_idx == 1) ptx::barrier_sync(C::kStagger, 256);  // half a step behind the other
+  if (tiles == 0 && warpgroup_idx == 0) ptx::barrier_arrive(C::kStagger, 256);
+#pragma unroll 1
+  for (int i = 0; i < tiles; i++) {
+    const int stage = i % C::kStages, buffer = i % 2;
+    begin_s(i);
+    if (i == 0) ptx::mbarrier_wait(&smem.v_full, 0);
+    ptx::wgmma_wait<0>(acc);
+    if constexpr (kMasked) mask(i);
+    // ---- P^T
+    const float4* const its_stats =
+        reinterpret_cast<const float4*>(smem.sStats[stage][0]) + lane_idx % 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const float4 lse = its_stats[4 * j];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float* const s = acc + 8 * j + 4 * h;
+        const float even = h ? lse.z : lse.x, odd = h ? lse.w : lse.y;
+        s[0] = ptx::exp2_approx(fmaf(s[0], scale_log2, -even));
+        s[1] = ptx::exp2_approx(fmaf(s[1], scale_log2, -odd));
+        s[2] = ptx::exp2_approx(fmaf(s[2], scale_log2, -even));
+        s[3] = ptx::exp2_approx(fmaf(s[3], scale_log2, -odd));
+        rP[j][2 * h] = ptx::pack<T>(s[0], s[1]);
+        rP[j][2 * h + 1] = ptx::pack<T>(s[2], s[3]);
+        rH[j][2 * h] = ptx::pack<__half>(s[0], s[1]);
+        rH[j][2 * h + 1] = ptx::pack<__half>(s[2], s[3]);
+      }
+    }
+    begin_dp(i);
+    // ---- dV += P^T dO
+    ptx::wgmma_fence(rP);
+#pragma unroll
+    for (int query = 0; query < C::kBlockM / 16; query++) {
+      ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
+          acc_dv, rP[query],
+          mn_major(offsetof(S, sdO) + layout::mn_major_step(query),
+                   base + stage * (kTileBytes / 16)),
+          query > 0 || i > 0);
+    }
+    ptx::wgmma_commit();
+    ptx::mbarrier_wait(&smem.ds_empty[buffer], (i / 2 + 1) % 2);
+    ptx::wgmma_wait<1>(acc);
+    if (i == 0 && warpgroup_idx == 0) ptx::barrier_arrive(C::kStagger, 256);
+      // ---- dS^T = P^T (dP^T - D), without scale
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const float4 d = its_stats[16 + 4 * j];
+      uint32_t rS[4];
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const float* const dp = acc + 8 * j + 4 * h;
+        const float even = h ? d.z : d.x, odd = h ? d.w : d.y;
+        const float2 p01 = ptx::unpack<__half>(rH[j][2 * h]);
+        const float2 p23 = ptx::unpack<__half>(rH[j][2 * h + 1]);
+        rS[2 * h] = ptx::pack<T>(p01.x * (dp[0] - even), p01.y * (dp[1] - odd));
+        rS[2 * h + 1] = ptx::pack<T>(p23.x * (dp[2] - even), p23.y * (dp[3] - odd));
+      }
+      ptx::stmatrix_x4(rS, layout::chunk_address(smem.sdS[buffer], row + lane_idx % 16,
+                                                 j * 16 + lane_idx / 16 * 8));
+    }
+    ptx::fence_proxy_async();
+    ptx::barrier_sync(C::kOwn + warpgroup_idx, 128);
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.ds_full[buffer]);
+    // ---- dK += dS^T Q
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int query = 0; query < C::kBlockM / 16; query++) {
+      ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
+          acc_dk,
+          k_major(offsetof(S, sdS) + layout::k_major_step(C::kBlockN, query),
+                  rows_at + buffer * (sizeof smem.sdS[0] / 16)),
+          mn_major(offsetof(S, sQ) + layout::mn_major_step(query),
+                   base + stage * (kTileBytes / 16)),
+          query > 0 || i > 0);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>(rP);
+  }
+
+  // ---- epilogue: dV, then dK, through the place of V
+  const auto store = [&](float(&sums)[kHeadDim / 2], float factor, T* to, const Strides& strides) {
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 16; n++) {
+      uint32_t r[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        r[i] = ptx::pack<T>(sums[8 * n + 2 * i] * factor, sums[8 * n + 2 * i + 1] * factor);
+      }
+      ptx::stmatrix_x4(
+          r, layout::chunk_address(smem.sV, row + lane_idx % 16, n * 16 + lane_idx / 16 * 8));
+    }
+    __syncwarp();
+    constexpr int kChunks = kHeadDim / 8;  // of 16 bytes, in a row
+#pragma unroll
+    for (int i = 0; i < 16 * kChunks / 32; i++) {
+      const int its_row = (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
+      const int key = keys.first_key + row + its_row;
+      if (kMasked && key >= at.kv_len) continue;
+      *reinterpret_cast<uint4*>(to + strides.at(at.block, keys.kv_head, at.kv_begin + key) +
+                                chunk * 8) =
+          *reinterpret_cast<const uint4*>(
+              &smem.sV[chunk / 8][row + its_row][layout::swizzle(its_row, chunk % 8) * 8]);
+    }
+    __syncwarp();
+  };
+  ptx::wgmma_wait<0>(acc_dv, acc_dk);
+  if (tiles == 0) {  // no query sees these keys
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; i++) acc_dv[i] = acc_dk[i] = 0.0f;
+  }
+  ptx::barrier_sync(C::kOwn + warpgroup_idx, 128);  // all of its warps have read V
+  store(acc_dv, 1.0f, d_v, v_strides);
+  store(acc_dk, scale, d_k, k_strides);
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+template <typename T, int kHeadDim>
+struct Launcher {
+  using C = Config<kHeadDim>;
+
+  static size_t workspace_bytes(const Problem& p, size_t) { return backward::workspace_bytes(p); }
+
+  static void run(const Gradients<T>& a) {
+    const bool masked = a.mask == Mask::kCausal || a.kv_len % C::kBlockN != 0 || a.cu_seqlens_q;
+    masked ? run_with<true>(a) : run_with<false>(a);
+  }
+  template <bool kMasked>
+  static void run_with(const Gradients<T>& a) {
+    const bool causal = a.mask == Mask::kCausal;
+    const int blocks = a.cu_seqlens_q ? 1 : a.batch;
+    const Shape shape = shape_of<T, kHeadDim>(a);
+    const auto map = [&](const T* tensor, int rows, int heads, const Strides& strides, int box) {
+      return make_slab_map(tensor, kHeadDim, rows, heads, blocks, strides, uint32_t(box));
+    };
+    const int n_blocks = (a.kv_len + C::kBlockN - 1) / C::kBlockN;
+    const int kv_heads = a.batch * a.kv_heads;
+    launch_before<T, kHeadDim>(a, shape);
+    if (n_blocks > 0) {
+      launch<backward_kernel<T, kHeadDim, kMasked>>(
+          {dim3(unsigned(n_blocks * kv_heads)), dim3(C::kThreads),
+           sizeof(SharedStorage<T, kHeadDim>)},
+          map(a.q, a.q_rows, a.heads, a.q_strides, C::kBlockM),
+          map(a.k, a.kv_rows, a.kv_heads, a.k_strides, C::kBlockN),
+          map(a.v, a.kv_rows, a.kv_heads, a.v_strides, C::kBlockN),
+          map(a.d_o, a.q_rows, a.heads, a.o_strides, C::kBlockM), shape, a.d_k, a.d_v, a.k_strides,
+          a.v_strides, section_of<T, kHeadDim>(a), causal, a.scale);
+    }
+    launch_after<T, kHeadDim>(a, shape);
+  }
+};
+
+const GradientRegistration<Launcher> registration{
+    "backward", Needs{90, true},
+    Takes{.causal = true, .any_length = true, .kv_heads = true, .packed = true, .strides = true}};
+
+}  // namespace fa::backward

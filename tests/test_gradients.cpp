@@ -1,0 +1,356 @@
+// Kernels of gradients on problems of every kind, held to float64; and that the comparison finds
+// what is wrong.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/harness/device.h"
+#include "common/harness/gradients.h"
+#include "common/launch/gradients.h"
+#include "tests/support.h"
+#ifndef FA_WITH_CUDA
+#include "common/emulator/core/launch.h"
+#endif
+
+namespace fa {
+namespace {
+
+struct Case {
+  std::string what;
+  Problem problem;
+  std::string inputs = "normal";
+  bool rows_apart = false;  // heads lie beside each other: [batch, rows, heads, head_dim]
+};
+
+Problem problem(int batch, int heads, int seq_len, int head_dim = 64, Dtype dtype = Dtype::kBf16) {
+  Problem p;
+  p.batch = batch;
+  p.heads = heads;
+  p.seq_len = seq_len;
+  p.head_dim = head_dim;
+  p.dtype = dtype;
+  return p;
+}
+
+// Each with two of the four pairs of type and head size.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](const std::string& what, Problem p, const std::string& inputs = "normal",
+                       bool rows_apart = false) {
+    for (const int head_dim : {64, 128}) {
+      p.head_dim = head_dim;
+      p.dtype = (all.size() / 2 + all.size()) % 2 == 0 ? Dtype::kFp16 : Dtype::kBf16;
+      const std::string of = std::string(name_of(p.dtype)) + "_" + std::to_string(head_dim) + "_";
+      all.push_back({of + what, p, inputs, rows_apart});
+    }
+  };
+  add("two_heads", problem(1, 2, 128));
+  Problem p = problem(2, 1, 128);
+  p.mask = Mask::kCausal;
+  add("causal", p);
+  p = problem(1, 1, 70);
+  p.kv_len = 131;
+  add("odd_lengths", p);
+  p.mask = Mask::kCausal;
+  add("more_keys", p);
+  std::swap(p.seq_len, *p.kv_len);
+  add("queries_without_keys", p);
+  p = problem(1, 4, 65);
+  p.kv_heads = 2;
+  add("groups", p);
+  add("groups_rows_apart", p, "normal", true);
+  p = problem(1, 2, 0);
+  p.pack({{100, 30}, {0, 17}, {33, 0}, {64, 129}});
+  p.mask = Mask::kCausal;
+  p.kv_heads = 1;
+  add("packed", p);
+  p = problem(1, 1, 128);
+  p.scores = {10, Growth::kGrowing};
+  add("spread", p);
+  p.scores.reset();
+  p.own_scale = 0.03f;
+  add("own_scale", p);
+  for (const char* const inputs : {"large", "dominant_key", "equal_keys", "one_hot_v"}) {
+    add(inputs, problem(1, 1, 128), inputs);
+  }
+  return all;
+}
+
+Strides strides_of(const Case& each, int heads, size_t rows) {
+  const long long d = each.problem.head_dim;
+  if (!each.rows_apart) return each.problem.contiguous(heads, rows);
+  return {(long long)(rows)*heads * d, d, heads * d};
+}
+
+// A tensor on the device, [blocks][heads][rows][head_dim] for the host.
+class Tensor {
+ public:
+  Tensor(const char* name, const Case& each, bool of_keys)
+      : blocks_(size_t(each.problem.blocks())),
+        heads_(size_t(of_keys ? each.problem.key_heads() : each.problem.heads)),
+        rows_(of_keys ? each.problem.kv_rows() : each.problem.q_rows()),
+        d_(size_t(each.problem.head_dim)),
+        strides_(strides_of(each, int(heads_), rows_)),
+        buffer_(name, blocks_ * heads_ * rows_ * d_ * 2) {
+    buffer_.poison();
+  }
+  void upload(const std::vector<uint16_t>& from) {
+    std::vector<uint16_t> there(from.size());
+    for_rows([&](size_t row, size_t at) { std::copy_n(&from[row * d_], d_, &there[at]); });
+    buffer_.upload(there.data());
+  }
+  std::vector<uint16_t> download() const {
+    std::vector<uint16_t> there(blocks_ * heads_ * rows_ * d_), result(there.size());
+    buffer_.download(there.data());
+    for_rows([&](size_t row, size_t at) { std::copy_n(&there[at], d_, &result[row * d_]); });
+    return result;
+  }
+  void poison() { buffer_.poison(); }
+  void* data() const { return buffer_.data(); }
+  const Strides& strides() const { return strides_; }
+
+ private:
+  template <typename F>
+  void for_rows(F f) const {
+    for (size_t i = 0; i < blocks_ * heads_ * rows_; i++) {
+      f(i, strides_.at(i / rows_ / heads_, i / rows_ % heads_, i % rows_));
+    }
+  }
+  size_t blocks_, heads_, rows_, d_;
+  Strides strides_;
+  Buffer buffer_;
+};
+
+// dO is N(0, 1), whatever the inputs are.
+std::vector<uint16_t> make_d_o(Problem p) {
+  p.scores.reset();
+  return make_inputs(p, "normal", 17).q;
+}
+
+using Gradients3 = std::map<std::string, std::vector<uint16_t>>;
+
+// O and log-sum-exp are the reference's or, with `forward_kernel`, that kernel's.
+Gradients3 gradients_of(const GradientKernel& kernel, const Case& each, const Inputs& inputs,
+                        const std::vector<uint16_t>& d_o, const GradientReference& reference,
+                        const Kernel* forward_kernel = nullptr) {
+  const Problem& p = each.problem;
+  Tensor q("Q", each, false), k("K", each, true), v("V", each, true), o("O", each, false),
+      dout("dO", each, false), d_q("dQ", each, false), d_k("dK", each, true), d_v("dV", each, true);
+  q.upload(inputs.q);
+  k.upload(inputs.k);
+  v.upload(inputs.v);
+  o.upload(reference.o);
+  dout.upload(d_o);
+  Buffer lse("lse", p.row_count() * sizeof(float));
+  lse.upload(reference.lse.data());
+  Buffer cu_q("cu_seqlens_q", 4 * (p.packed.size() + 1)),
+      cu_kv("cu_seqlens_kv", 4 * (p.packed.size() + 1));
+  GradientTensors tensors;
+  Tensors& forward = tensors.forward;
+  forward.q = q.data();
+  forward.k = k.data();
+  forward.v = v.data();
+  forward.o = o.data();
+  forward.lse = static_cast<float*>(lse.data());
+  if (!p.packed.empty()) {
+    std::vector<int> begin_q(1, 0), begin_kv(1, 0);
+    for (const Sequence& sequence : p.packed) {
+      begin_q.push_back(begin_q.back() + sequence.q_len);
+      begin_kv.push_back(begin_kv.back() + sequence.kv_len);
+    }
+    cu_q.upload(begin_q.data());
+    cu_kv.upload(begin_kv.data());
+    forward.cu_seqlens_q = static_cast<const int*>(cu_q.data());
+    forward.cu_seqlens_kv = static_cast<const int*>(cu_kv.data());
+  }
+  forward.q_strides = q.strides();
+  forward.o_strides = o.strides();
+  forward.k_strides = k.strides();
+  forward.v_strides = v.strides();
+  if (forward_kernel) {
+    o.poison();
+    lse.poison();
+    Tensors given = forward;
+    Buffer space("workspace",
+                 forward_kernel->workspace_bytes
+                     ? std::max<size_t>(forward_kernel->workspace_bytes(p, 1 << 30), 16)
+                     : 16);
+    if (forward_kernel->zeroed_bytes) space.zero(forward_kernel->zeroed_bytes());
+    given.workspace = space.data();
+    given.workspace_bytes = space.size();
+    run(*forward_kernel, p, given);
+  }
+  tensors.d_o = dout.data();
+  tensors.d_q = d_q.data();
+  tensors.d_k = d_k.data();
+  tensors.d_v = d_v.data();
+  Buffer workspace("workspace", kernel.kernel.workspace_bytes
+                                    ? kernel.kernel.workspace_bytes(p, size_t(1) << 30)
+                                    : 16);
+  forward.workspace = workspace.data();
+  forward.workspace_bytes = workspace.size();
+  run(kernel, p, tensors);
+  synchronize();
+  return {{"dQ", d_q.download()}, {"dK", d_k.download()}, {"dV", d_v.download()}};
+}
+
+const Gradient& of(const GradientReference& reference, const std::string& name) {
+  return name == "dQ" ? reference.d_q : name == "dK" ? reference.d_k : reference.d_v;
+}
+
+class KernelOfGradients : public testing::TestWithParam<Case> {};
+
+TEST_P(KernelOfGradients, IsRight) {
+  const Case& each = GetParam();
+  const Inputs inputs = make_inputs(each.problem, each.inputs, 1);
+  const std::vector<uint16_t> d_o = make_d_o(each.problem);
+  const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
+  ASSERT_FALSE(gradient_kernels().empty());
+  for (const GradientKernel& kernel : gradient_kernels()) {
+    if (!refusal(kernel.kernel, each.problem).empty()) continue;
+    for (const auto& [name, actual] : gradients_of(kernel, each, inputs, d_o, reference)) {
+      EXPECT_EQ(compare_gradient(each.problem, name.c_str(), of(reference, name), actual), "")
+          << kernel.kernel.name;
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Cases, KernelOfGradients, testing::ValuesIn(cases()),
+                         [](const auto& each) { return each.param.what; });
+
+// The forward kernels that give log-sum-exp give what the gradients need.
+TEST(AfterForward, TheSameWithAKernelsOAndLogSumExp) {
+  Case each{"", problem(1, 2, 130, 128, Dtype::kBf16)};
+  each.problem.kv_heads = 1;
+  each.problem.kv_len = 200;
+  each.problem.mask = Mask::kCausal;
+  const Inputs inputs = make_inputs(each.problem, "normal", 5);
+  const std::vector<uint16_t> d_o = make_d_o(each.problem);
+  const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
+  int forward = 0;
+  for (const Kernel& first : kernels()) {
+    if (!first.takes.lse || first.takes.fp8) continue;
+    forward++;
+    for (const GradientKernel& kernel : gradient_kernels()) {
+      for (const auto& [name, actual] :
+           gradients_of(kernel, each, inputs, d_o, reference, &first)) {
+        EXPECT_EQ(compare_gradient(each.problem, name.c_str(), of(reference, name), actual), "")
+            << kernel.kernel.name << " after " << first.name;
+      }
+    }
+  }
+  EXPECT_GE(forward, 3);
+}
+
+#ifndef FA_WITH_CUDA
+// Whenever the copy engine and the warps come to it: dK and dV have the same bits, because nobody
+// else adds to them, and dQ is right in any order of additions.
+TEST(AnySchedule, GivesTheSameGradients) {
+  Case each{"", problem(1, 2, 320, 128, Dtype::kBf16)};
+  each.problem.kv_heads = 1;
+  each.problem.kv_len = 200;
+  each.problem.mask = Mask::kCausal;
+  const Inputs inputs = make_inputs(each.problem, "normal", 7);
+  const std::vector<uint16_t> d_o = make_d_o(each.problem);
+  const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
+  for (const GradientKernel& kernel : gradient_kernels()) {
+    if (kernel.kernel.needs.compute_capability < 90) continue;
+    const Gradients3 usual = gradients_of(kernel, each, inputs, d_o, reference);
+    for (uint64_t seed = 0; seed < 4; seed++) {
+      emu::options().completion = seed == 0 ? emu::Completion::kEarly : emu::Completion::kRandom;
+      emu::options().schedule = emu::Schedule::kRandom;
+      emu::options().seed = seed;
+      const Gradients3 now = gradients_of(kernel, each, inputs, d_o, reference);
+      emu::options() = {};
+      EXPECT_EQ(now.at("dK"), usual.at("dK")) << seed;
+      EXPECT_EQ(now.at("dV"), usual.at("dV")) << seed;
+      EXPECT_EQ(compare_gradient(each.problem, "dQ", reference.d_q, now.at("dQ")), "") << seed;
+    }
+  }
+}
+#endif
+
+// ---- the reference itself: small changes of the inputs change a loss as the gradients say ------
+// The loss is the sum of dO O, in float64 from the reference's own forward pass.
+TEST(ReferenceOfGradients, IsTheSlopeOfTheLoss) {
+  Problem p = problem(1, 2, 5, 64, Dtype::kFp16);
+  p.kv_len = 7;
+  p.kv_heads = 1;
+  p.mask = Mask::kCausal;
+  const Inputs inputs = make_inputs(p, "normal", 3);
+  const std::vector<uint16_t> d_o = make_d_o(p);
+  const GradientReference reference = make_gradient_reference(p, inputs, d_o);
+  const auto loss = [&](const Inputs& changed) {
+    const Reference forward = make_reference(p, changed);
+    double sum = 0;
+    for (size_t i = 0; i < forward.values.size(); i++) {
+      sum += forward.values[i] * double(to_float(d_o[i], p.dtype));
+    }
+    return sum;
+  };
+  const auto slope = [&](std::vector<uint16_t> Inputs::*tensor, size_t i) {
+    Inputs up = inputs, down = inputs;
+    const float value = to_float((inputs.*tensor)[i], p.dtype);
+    (up.*tensor)[i] = from_float(value + 0x1p-6f, p.dtype);
+    (down.*tensor)[i] = from_float(value - 0x1p-6f, p.dtype);
+    const double step =
+        double(to_float((up.*tensor)[i], p.dtype)) - double(to_float((down.*tensor)[i], p.dtype));
+    return (loss(up) - loss(down)) / step;
+  };
+  for (size_t i = 0; i < inputs.q.size(); i += 23) {
+    EXPECT_NEAR(slope(&Inputs::q, i), reference.d_q.values[i], 2e-5) << i;
+  }
+  for (size_t i = 0; i < inputs.k.size(); i += 23) {
+    EXPECT_NEAR(slope(&Inputs::k, i), reference.d_k.values[i], 2e-5) << i;
+    EXPECT_NEAR(slope(&Inputs::v, i), reference.d_v.values[i], 2e-5) << i;
+  }
+}
+
+// ---- the comparison: what seeded errors look like ---------------------------------------------
+TEST(ComparisonOfGradients, FindsWhatIsWrong) {
+  const Case each{"", problem(1, 2, 128, 64, Dtype::kBf16)};
+  const Inputs inputs = make_inputs(each.problem, "normal", 1);
+  const std::vector<uint16_t> d_o = make_d_o(each.problem);
+  const GradientReference right = make_gradient_reference(each.problem, inputs, d_o);
+  const GradientKernel& kernel = gradient_kernels().front();
+  const auto wrong = [&](const char* name, const GradientReference& given, const Inputs& with) {
+    return compare_gradient(each.problem, name, of(right, name),
+                            gradients_of(kernel, each, with, d_o, given).at(name));
+  };
+  EXPECT_EQ(wrong("dQ", right, inputs), "");
+  GradientReference changed = right;  // log-sum-exp of another base, O forgotten, so that D is 0
+  for (float& each_lse : changed.lse) each_lse *= 1.4427f;
+  EXPECT_CONTAINS(wrong("dV", changed, inputs), "dV[batch 0, head 0, row 0, column ");
+  changed = right;
+  std::fill(changed.o.begin(), changed.o.end(), uint16_t(0));
+  EXPECT_EQ(wrong("dV", changed, inputs), "");
+  EXPECT_CONTAINS(wrong("dQ", changed, inputs), "dQ[batch 0, head ");
+  EXPECT_CONTAINS(wrong("dK", changed, inputs), "dK[batch 0, head ");
+  std::vector<uint16_t> unwritten(each.problem.element_count(), 0xffff);
+  EXPECT_CONTAINS(compare_gradient(each.problem, "dK", right.d_k, unwritten),
+                  "was never written or is NaN");
+}
+
+TEST(KernelsOfGradients, RefuseInOneSentence) {
+  const GradientKernel& kernel = gradient_kernels().front();
+  Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  const Case each{"", p};
+  const Tensor tensor("tensor", each, false);
+  GradientTensors tensors;
+  tensors.forward.q = tensors.forward.k = tensors.forward.v = tensors.forward.o = tensor.data();
+  EXPECT_EQ(test::error_of<BadInput>([&] { run(kernel, p, tensors); }),
+            "dO, dQ, dK, dV and log-sum-exp must all be there");
+  p.fp8 = Fp8::kHead;
+  tensors.d_o = tensors.d_q = tensors.d_k = tensors.d_v = tensor.data();
+  tensors.forward.lse = static_cast<float*>(tensor.data());
+  EXPECT_EQ(test::error_of<Unsupported>([&] { run(kernel, p, tensors); }),
+            "takes --fp8 none, not head");
+}
+
+}  // namespace
+}  // namespace fa
