@@ -1,8 +1,8 @@
 // 16_max_free: no row maximum.
 //
 // Idea         The quotient O does not depend on what is subtracted from a row's scores while the
-//              exponentials, their sum and O stay in range. So a reference replaces the maximum: a
-//              little above the row's first scores, and raised only where a sum grows too large.
+//              exponentials, their sum and O stay in range. So a reference replaces the maximum: it
+//              comes from the row's first scores, and rises only where a sum grows too large.
 // Bottleneck   Removed: 15 took maxima of a query tile's first scores, and later of all P.
 // Changed      Sums, which are needed anyway, tell whether P is in range. bf16 reaches so far that
 //              the answer may come late, under the next QK^T, and scale P itself. A row that left
@@ -33,8 +33,8 @@ constexpr float kLog2e = 1.44269504f;
 // [range]
 // A reference is kMargin (log2) above a row's first scores, and rises again where the sums of a
 // tile exceed kMaxSum. bf16 has the exponents of fp32, -126 to 127. P of a tile may be as large as
-// that, since it is looked at before it meets V; afterwards it is at most kMaxSum, so that V may
-// lie between 2^-60 and 2^130. fp16 ends at 2^16, and below 2^-14 it loses bits.
+// that, since it is looked at before it meets V; afterwards it is at most kMaxSum, so V may be any
+// bf16 from 2^-60 on. fp16 ends at 2^16, and below 2^-14 it loses bits.
 template <typename T>
 struct Range {
   static constexpr bool kWide = !std::is_same_v<T, __half>;
@@ -452,7 +452,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   };
   // [/late]
   // [store]
-  float inverse_sum[2];   // of the query tile that has just ended; NaN: the row was given up
+  float inverse_sum[2];   // of the query tile that has just ended
   bool given_up = false;  // whether there was such a row
   // Ends the row sums of a query tile. Every consumer warp calls it.
   const auto end_sums = [&] {
@@ -540,7 +540,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   uint32_t t = 0;     // counts this CTA's query tiles
   uint32_t pair = 0;  // counts pairs of K tiles over all its query tiles
   uint32_t n = 1;     // is the second K tile of a pair, counted within its head
-  // Registers cannot be indexed, so each of two turns names its P.
+  // Registers cannot be indexed, so each of two iterations names its P.
   while (true) {
     for (;; n += 2, pair++) {
       start_qk(2 * pair + 1);
