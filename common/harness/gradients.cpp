@@ -115,7 +115,7 @@ GradientReference make_gradient_reference(const Problem& problem, const Inputs& 
           const double d_s = scale * p[j] * (d_p[j] - lost);
           const double size = std::fabs(d_p[j]) + std::fabs(lost);
           const double inexact =
-              scale * ((2 * e * p[j] + std::min(p[j], 0x1p-25)) * size + precision.o_least / 2);
+              scale * ((2 * e * p[j] + std::min(p[j], 0x1p-39)) * size + precision.o_least / 2);
           const Factor of_s{d_s, 2 * u * std::fabs(d_s) + scale * 2 * p[j] * rounding + inexact,
                             scale * 2 * p[j] * std::sqrt(squares) + inexact};
           add(reference.d_q, row, d, of_s, &k[j * d]);

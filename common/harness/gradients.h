@@ -32,9 +32,9 @@ struct GradientReference {
 //   u |dq| + scale sum_j (2 u |dS_j| + 2 P_j r + 2 e P_j (|dP_j| + |D|) + t) |k_j|
 //
 // where r is what rounding O may add to D, u sum_c |dO_c O_c|, and t half of the smallest subnormal
-// number; and, because P may wait for dP in fp16, by min(P_j, 2^-25) (|dP_j| + |D|) scale |k_j| of
-// each key. dK likewise, over the queries and |q|, and dV with P in place of dS and |dO|. In a norm
-// r counts as u (sum_c (dO_c O_c)^2)^(1/2).
+// number; and, because P may wait for dP in fp16 (2^14 times as large), by
+// min(P_j, 2^-39) (|dP_j| + |D|) scale |k_j| of each key. dK likewise, over the queries and |q|,
+// and dV with P in place of dS and |dO|. In a norm r counts as u (sum_c (dO_c O_c)^2)^(1/2).
 GradientReference make_gradient_reference(const Problem& problem, const Inputs& inputs,
                                           const std::vector<uint16_t>& d_o);
 

@@ -1,5 +1,7 @@
 #include "common/launch/gradients.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -7,21 +9,32 @@
 
 namespace fa {
 
-std::vector<GradientKernel>& gradient_kernels() {
+namespace {
+std::vector<GradientKernel>& all_of_gradients() {
   static std::vector<GradientKernel> all;
   return all;
 }
+}  // namespace
+
+void register_gradient_kernel(const GradientKernel& kernel) {
+  std::vector<GradientKernel>& all = all_of_gradients();
+  all.insert(std::find_if(all.begin(), all.end(),
+                          [&](const auto& each) { return each.kernel.name > kernel.kernel.name; }),
+             kernel);
+}
+
+const std::vector<GradientKernel>& gradient_kernels() { return all_of_gradients(); }
 
 void run(const GradientKernel& kernel, const Problem& problem, const GradientTensors& tensors) {
   validate(problem, kernel.kernel.takes.any_length);
   check_pointers(tensors.forward);
-  for (const void* const each :
-       {tensors.d_o, static_cast<const void*>(tensors.d_q), static_cast<const void*>(tensors.d_k),
-        static_cast<const void*>(tensors.d_v), static_cast<const void*>(tensors.forward.lse)}) {
-    if (!each) throw BadInput("dO, dQ, dK, dV and log-sum-exp must all be there");
-  }
+  check_alignment(tensors.forward.lse, "log-sum-exp");
+  check_alignment(tensors.d_o, "dO");
+  check_alignment(tensors.d_q, "dQ");
+  check_alignment(tensors.d_k, "dK");
+  check_alignment(tensors.d_v, "dV");
   GradientTensors all = tensors;
-  all.forward = with_strides(problem, tensors.forward);
+  all.forward = with_strides(problem, tensors.forward, true);
   if (const std::string why = refusal(kernel.kernel, problem, all.forward); !why.empty()) {
     throw Unsupported(why);
   }
@@ -30,8 +43,9 @@ void run(const GradientKernel& kernel, const Problem& problem, const GradientTen
     const size_t needed = kernel.kernel.workspace_bytes(problem, given);
     if (needed > given) {
       throw Unsupported("needs a workspace of " + std::to_string(needed) + " bytes, " +
-                        std::to_string(given) + " are allowed");
+                        std::to_string(given) + " are there");
     }
+    check_alignment(tensors.forward.workspace, "the workspace");
   }
   launch_record().kernel = kernel.kernel.name.c_str();
   struct WithStream {

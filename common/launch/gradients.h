@@ -1,6 +1,6 @@
-// Kernels that compute the gradients of attention: from dO, the gradient of some loss by O, those
-// by Q, K and V. They take the problems of registry.h, and what the forward pass has left: O and
-// log-sum-exp. A file ends with one line
+// Kernels that compute the gradients of attention: from dO, the gradient of some loss with respect
+// to O, those with respect to Q, K and V. They take the problems of registry.h, and what the
+// forward pass has left: O and log-sum-exp. A file ends with one line
 //
 //   const GradientRegistration<Launcher> registration{"backward_plain", needs, takes};
 //
@@ -45,10 +45,12 @@ struct GradientKernel {
 };
 
 // All of this program, by name.
-std::vector<GradientKernel>& gradient_kernels();
+const std::vector<GradientKernel>& gradient_kernels();
+void register_gradient_kernel(const GradientKernel& kernel);
 
-// Launches it. Throws Unsupported for a problem that the kernel does not take, with its reason, and
-// BadInput for tensors that are not there. Asynchronous on a GPU.
+// Launches it. Throws Unsupported for a problem that the kernel does not take or a workspace that
+// is too small, and BadInput for tensors that are not there or not 16-byte aligned, and for strides
+// by which rows of a gradient would overlap. Asynchronous on a GPU.
 void run(const GradientKernel& kernel, const Problem& problem, const GradientTensors& tensors);
 
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Gradients<T>&) launches it, and
@@ -63,7 +65,7 @@ class GradientRegistration {
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
     }
-    gradient_kernels().push_back(kernel);
+    register_gradient_kernel(kernel);
   }
 
  private:

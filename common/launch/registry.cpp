@@ -29,13 +29,6 @@ std::vector<Kernel>& twins() {
   return list;
 }
 
-void check_alignment(const void* pointer, const char* tensor) {
-  if (!pointer) throw BadInput(std::string("the pointer to ") + tensor + " is null");
-  if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) {
-    throw BadInput(std::string("the pointer to ") + tensor + " is not a multiple of 16 bytes");
-  }
-}
-
 std::string lack_of_shared(size_t bytes) {
   const size_t most = device_shared_bytes();
   if (bytes <= most) return "";
@@ -199,7 +192,7 @@ struct Extents {
 // The strides of `name`, or the contiguous ones where there are none and for a dimension of size 1,
 // whose stride may be anything.
 Strides checked(const std::string& name, const Strides& given, const Strides& contiguous,
-                const Extents& extents, int head_dim) {
+                const Extents& extents, int head_dim, bool is_written) {
   if (given == Strides{}) return contiguous;
   Strides result = contiguous;
   std::vector<std::pair<long long, size_t>> dimensions;  // strides, and how many neighbours
@@ -216,13 +209,14 @@ Strides checked(const std::string& name, const Strides& given, const Strides& co
   take("block", given.block, extents.sizes[0], result.block);
   take("head", given.head, extents.sizes[1], result.head);
   take("row", given.row, extents.sizes[2], result.row);
-  if (name != "o") return result;
+  if (!is_written) return result;
   std::sort(dimensions.begin(), dimensions.end());
   long long inside = head_dim;  // elements of what this dimension has many of
   for (const auto& [stride, size] : dimensions) {
     if (stride < inside) {
-      throw BadInput("o_strides let rows of O overlap: each must have " + std::to_string(head_dim) +
-                     " elements of its own");
+      throw BadInput(name + "_strides let rows of " + (name == "o" ? "" : "d") +
+                     char(toupper(name[0])) + " overlap: each must have " +
+                     std::to_string(head_dim) + " elements of its own");
     }
     inside = stride * (long long)(size);
   }
@@ -231,14 +225,15 @@ Strides checked(const std::string& name, const Strides& given, const Strides& co
 
 }  // namespace
 
-Tensors with_strides(const Problem& problem, const Tensors& tensors) {
+Tensors with_strides(const Problem& problem, const Tensors& tensors, bool gradients) {
   const Extents of_q(problem, false), of_k(problem, true);
   const Strides q = problem.strides(), k = problem.kv_strides();
+  const int d = problem.head_dim;
   Tensors result = tensors;
-  result.q_strides = checked("q", tensors.q_strides, q, of_q, problem.head_dim);
-  result.k_strides = checked("k", tensors.k_strides, k, of_k, problem.head_dim);
-  result.v_strides = checked("v", tensors.v_strides, k, of_k, problem.head_dim);
-  result.o_strides = checked("o", tensors.o_strides, q, of_q, problem.head_dim);
+  result.q_strides = checked("q", tensors.q_strides, q, of_q, d, gradients);
+  result.k_strides = checked("k", tensors.k_strides, k, of_k, d, gradients);
+  result.v_strides = checked("v", tensors.v_strides, k, of_k, d, gradients);
+  result.o_strides = checked("o", tensors.o_strides, q, of_q, d, true);
   return result;
 }
 
@@ -251,6 +246,13 @@ size_t span_bytes(const Problem& problem, const Strides& strides, bool of_keys) 
   const auto& sizes = Extents(problem, of_keys).sizes;
   if (std::min({sizes[0], sizes[1], sizes[2]}) == 0) return 0;
   return (strides.at(sizes[0] - 1, sizes[1] - 1, sizes[2] - 1) + size_t(problem.head_dim)) * 2;
+}
+
+void check_alignment(const void* pointer, const char* tensor) {
+  if (!pointer) throw BadInput(std::string("the pointer to ") + tensor + " is null");
+  if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) {
+    throw BadInput(std::string("the pointer to ") + tensor + " is not a multiple of 16 bytes");
+  }
 }
 
 void check_pointers(const Tensors& tensors) {

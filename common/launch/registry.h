@@ -198,8 +198,9 @@ inline constexpr std::string_view kNext = ".next";
 inline bool is_next(const Kernel& kernel) { return kernel.name.ends_with(kNext); }
 
 // The tensors with all their strides: those of a contiguous tensor where there are none. Throws
-// BadInput for strides that no kernel takes.
-Tensors with_strides(const Problem& problem, const Tensors& tensors);
+// BadInput for strides that no kernel takes: of tensors that are written, rows must not overlap.
+// These are O and, with `gradients`, dQ, dK and dV, which lie as Q, K and V do.
+Tensors with_strides(const Problem& problem, const Tensors& tensors, bool gradients = false);
 
 // Whether all have the strides of contiguous ones.
 bool is_contiguous(const Problem& problem, const Tensors& with_strides);
@@ -207,7 +208,9 @@ bool is_contiguous(const Problem& problem, const Tensors& with_strides);
 // How many bytes a tensor has from its first element to its last one.
 size_t span_bytes(const Problem& problem, const Strides& strides, bool of_keys);
 
-// Throws BadInput unless Q, K, V and O are there and multiples of 16 bytes.
+// Throws BadInput unless the pointer to the tensor is there and a multiple of 16 bytes; those to
+// Q, K, V and O.
+void check_alignment(const void* pointer, const char* tensor);
 void check_pointers(const Tensors& tensors);
 
 // Launches the kernel after the checks that it relies on (shape, alignment, workspace), with its

@@ -18,7 +18,7 @@
 //   store   shared to global memory; belongs to a group of its thread's, which cp_async_bulk_commit
 //           closes. cp_async_bulk_wait_read<n> waits until all but the n latest groups have read
 //           their shared memory, which can then be reused; cp_async_bulk_wait<n>, until they have
-//           written too.
+//           written too. A reduction, which adds to what is there, belongs to such a group as well.
 //
 // Shared addresses are multiples of 128 bytes, with swizzle of the pattern's size (256, 512, 1024
 // bytes). (Of a load to byte 64 an H200 says "misaligned address".) The bytes that coords[0]

@@ -1,14 +1,16 @@
 // backward: the gradients dQ, dK and dV with wgmma and TMA.
 //
-// Idea         A CTA owns 128 keys and walks over the queries that see them. It computes P^T again
-//              from log-sum-exp, so that P^T and dS^T come out of the Tensor Cores as what the
-//              products for dV and dK want next. dK and dV stay in registers until the end. A third
-//              warpgroup loads tiles, computes dQ from dS and adds it to global memory.
-// Bottleneck   Removed: every score was computed twice, on CUDA cores.
+// Idea         A CTA owns 128 keys and walks over the queries that see them. It computes S^T rather
+//              than S, a key to a row, so that P^T comes out of the Tensor Cores as the A operand
+//              of the product for dV. dK and dV stay in registers until the end. A third warpgroup
+//              loads tiles, computes dQ from dS in shared memory and adds it to global memory.
+// Bottleneck   Removed: in backward_mma a warp waits for each product, and adds dQ by atomics.
 // Changed      From 14: five products per tile instead of two, and three roles instead of two.
+// Limit        Of packed sequences a tile may hold rows of the next sequence, whose P are 0. If
+//              there is a NaN or an infinity in them, the gradients of both become NaN.
 // Run          cmake --build --preset emulator --target fa_gradient_tests &&
 //              build/emulator/bin/fa_gradient_tests
-#include <algorithm>
+#include <cstddef>
 
 #include "common/launch/gradients.h"
 #include "common/launch/launch.h"
@@ -32,9 +34,9 @@ namespace fa::backward {
 
 template <int kHeadDim>
 struct Config {
-  static constexpr int kWarpgroups = 2;                     // with 64 keys each
-  static constexpr int kBlockN = kWarpgroups * 64;          // keys per CTA
-  static constexpr int kBlockM = 64;                        // queries per tile
+  static constexpr int kWarpgroups = 2;             // with 64 keys each
+  static constexpr int kBlockN = kWarpgroups * 64;  // keys per CTA
+  static constexpr int kBlockM = kTileQueries;
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last: dQ and the loads
   static constexpr int kStages = 3;                         // tiles of Q and of dO in shared memory
   static constexpr int kSlabs = kHeadDim / 64;
@@ -57,12 +59,13 @@ struct SharedStorage {
   alignas(1024) T sdO[C::kStages][C::kSlabs][C::kBlockM][64];
   alignas(1024) T sdS[2][1][C::kBlockN][64];  // dS^T: a row is a key
   alignas(128) float sdQ[2][4][8][32][4];     // of each warp of the third warpgroup
-  // Of each query log2e * log-sum-exp, and D. In the order in which lanes need them.
+  // Log-sum-exp and D of each query, in the order in which lanes need them (queries.h).
   alignas(128) float sStats[C::kStages][2][C::kBlockM];
   uint64_t k_full, v_full, q_full[C::kStages], do_full[C::kStages], ds_full[2], ds_empty[2];
 };
 
-// kMasked: some keys of a tile may not be seen, by a causal mask or because there are none.
+// kMasked: not all queries of a tile may see all keys: with a causal mask, or where a sequence ends
+// within a tile of keys.
 template <typename T, int kHeadDim, bool kMasked>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     backward_kernel(const __grid_constant__ ptx::TensorMap map_q,
@@ -77,13 +80,14 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   auto& smem = shared_storage<S>();
 
   // ---- indices
-  const Shape::Keys keys = shape.keys_of(int(blockIdx.x), C::kBlockN, section, kMasked && causal);
-  const Shape::Sequence& at = keys.at;
+  const Keys keys = shape.keys_of<kMasked>(int(blockIdx.x), C::kBlockN, section, kMasked && causal);
+  const Place& at = keys.at;
   if (keys.first_key >= at.kv_len) return;
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const int warp_idx = threadIdx.x / 32 % 4;
   const int lane_idx = threadIdx.x % 32;
   const int tiles = keys.tiles * keys.heads;  // of all heads that read these keys
+  const bool unseen = kMasked && tiles == 0;  // by any query
 
   // ---- barriers
   if (threadIdx.x == 0) {
@@ -110,49 +114,62 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         ptx::cp_async_bulk_tensor_load(slabs[slab], &map, {slab * 64, row, head, block}, full);
       }
     };
-    const auto load_q = [&](int i) {
-      const int stage = i % C::kStages, m = keys.m(i), head = keys.head(i);
-      ptx::mbarrier_arrive_expect_tx(&smem.q_full[stage], kTileBytes + sizeof smem.sStats[0]);
-      load(map_q, smem.sQ[stage], &smem.q_full[stage], at.q_begin + m * C::kBlockM, head, at.block);
-      ptx::cp_async_bulk_load(smem.sStats[stage],
-                              shape.stats + shape.tile(at, head, m) * (2 * C::kBlockM),
-                              sizeof smem.sStats[0], &smem.q_full[stage]);
-    };
-    const auto load_do = [&](int i) {
-      const int stage = i % C::kStages, m = keys.m(i);
-      ptx::mbarrier_arrive_expect_tx(&smem.do_full[stage], kTileBytes);
-      load(map_do, smem.sdO[stage], &smem.do_full[stage], at.q_begin + m * C::kBlockM, keys.head(i),
+    // Both are for one thread: tile i of Q with its statistics, and of dO.
+    const auto load_q = [&](int i, const QueryTile& tile) {
+      uint64_t* const full = &smem.q_full[i % C::kStages];
+      ptx::mbarrier_arrive_expect_tx(full, kTileBytes + sizeof smem.sStats[0]);
+      load(map_q, smem.sQ[i % C::kStages], full, at.q_begin + tile.m_block * C::kBlockM, tile.head,
            at.block);
+      ptx::cp_async_bulk_load(smem.sStats[i % C::kStages],
+                              shape.stats + shape.tile(at, tile.head, tile.m_block) * kStats,
+                              sizeof smem.sStats[0], full);
+    };
+    const auto load_do = [&](int i, const QueryTile& tile) {
+      uint64_t* const full = &smem.do_full[i % C::kStages];
+      ptx::mbarrier_arrive_expect_tx(full, kTileBytes);
+      load(map_do, smem.sdO[i % C::kStages], full, at.q_begin + tile.m_block * C::kBlockM,
+           tile.head, at.block);
     };
     const int kv_row = at.kv_begin + keys.first_key;
-    if (warp_idx == 0 && ptx::elect_sync() && tiles > 0) {
+    QueryTile coming(keys);  // to be loaded next
+    if (warp_idx == 0 && ptx::elect_sync() && !unseen) {
+      ptx::prefetch_tensormap(&map_k);
+      ptx::prefetch_tensormap(&map_q);
+      ptx::prefetch_tensormap(&map_v);
+      ptx::prefetch_tensormap(&map_do);
       ptx::mbarrier_arrive_expect_tx(&smem.k_full, sizeof smem.sK);
       load(map_k, smem.sK, &smem.k_full, kv_row, keys.kv_head, at.block);
-      load_q(0);
+      load_q(0, coming);
       ptx::mbarrier_arrive_expect_tx(&smem.v_full, sizeof smem.sV);
       load(map_v, smem.sV, &smem.v_full, kv_row, keys.kv_head, at.block);
-      load_do(0);
+      load_do(0, coming);
       for (int i = 1; i < min(C::kStages - 1, tiles); i++) {
-        load_q(i);
-        load_do(i);
+        coming.next(keys);
+        load_q(i, coming);
+        load_do(i, coming);
       }
+      coming.next(keys);
     }
     __syncwarp();
     float acc_dq[32];  // 64 columns of dQ
     const uint64_t desc_k = layout::mn_major_descriptor(ptx::shared_address(smem.sK), C::kBlockN);
     const uint64_t desc_ds = layout::mn_major_descriptor(ptx::shared_address(smem.sdS), C::kBlockN);
-    if (tiles > 0) ptx::mbarrier_wait(&smem.k_full, 0);
+    QueryTile tile(keys);
+    if (!unseen) ptx::mbarrier_wait(&smem.k_full, 0);
 #pragma unroll 1
     for (int i = 0; i < tiles; i++) {
       ptx::mbarrier_wait(&smem.ds_full[i % 2], i / 2 % 2);
-      // Both other warpgroups have finished tile i - 1, whose stage is free.
+      // Both other warpgroups have waited for S of tile i, and groups end in order: so their
+      // products of tile i - 1 are over, and its stage is free.
       if (warp_idx == 0 && ptx::elect_sync() && i + C::kStages - 1 < tiles) {
-        load_q(i + C::kStages - 1);
-        load_do(i + C::kStages - 1);
+        load_q(i + C::kStages - 1, coming);
+        load_do(i + C::kStages - 1, coming);
+        coming.next(keys);
       }
       __syncwarp();
       float* const to =
-          shape.dq_sum + shape.tile(at, keys.head(i), keys.m(i)) * (C::kBlockM * kHeadDim);
+          shape.dq_sum + shape.tile(at, tile.head, tile.m_block) * (C::kBlockM * kHeadDim);
+      tile.next(keys);
       const uint64_t desc_a = layout::advance(desc_ds, i % 2 * sizeof smem.sdS[0]);
 #pragma unroll
       for (int slab = 0; slab < C::kSlabs; slab++) {
@@ -194,12 +211,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   float acc[32];  // S^T, then dP^T
   float acc_dk[kHeadDim / 2], acc_dv[kHeadDim / 2];
   // P^T as A fragments of 16 queries, and again with 11 bits for dS^T (of T = bf16 it has 8). Kept
-  // in fp32 beside dP^T it would take 32 registers that are not there.
+  // in fp32 next to dP^T it would take 32 registers that are not there.
   uint32_t rP[4][4], rH[4][4];
   const float scale_log2 = scale * kLog2e;
   const int row = warpgroup_idx * 64 + warp_idx * 16;  // the warp's first key in the tile
 
-  // Descriptors differ in their lower halves alone, where addresses are.
+  // Descriptors differ in their lower halves alone, where addresses are: one addition of 32 bits
+  // for each wgmma.
   const uint32_t base = ptx::shared_address(&smem) / 16;
   constexpr uint64_t kHighK = layout::k_major_descriptor(0) >> 32;
   constexpr uint32_t kLowK = uint32_t(layout::k_major_descriptor(0));
@@ -236,12 +254,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::mbarrier_wait(&smem.do_full[stage], i / C::kStages % 2);
     multiply_rows(offsetof(S, sV), offsetof(S, sdO), stage);
   };
-  // Takes away the scores of keys that a query of tile i does not see.
-  const auto mask = [&](int i) {
-    const int m = keys.m(i);
-    if (keys.whole(m, C::kBlockN)) return;
+  // Takes away the scores of keys that a query of the tile does not see.
+  const auto mask = [&](int m_block) {
+    if (keys.whole(m_block, C::kBlockN)) return;
     // Element j: query j / 4 * 8 + j % 2 of the lane's, key j / 2 % 2 * 8.
-    const int query = m * C::kBlockM + lane_idx % 4 * 2;
+    const int query = m_block * C::kBlockM + lane_idx % 4 * 2;
     const int key = keys.first_key + row + lane_idx / 4;
 #pragma unroll
     for (int j = 0; j < 32; j++) {
@@ -249,17 +266,21 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
   };
 
-  if (tiles > 0) ptx::mbarrier_wait(&smem.k_full, 0);
+  QueryTile tile(keys);
+  if (!unseen) ptx::mbarrier_wait(&smem.k_full, 0);
   if (warpgroup_idx == 1) ptx::barrier_sync(C::kStagger, 256);  // half a step behind the other
-  if (tiles == 0 && warpgroup_idx == 0) ptx::barrier_arrive(C::kStagger, 256);
+  if (unseen && warpgroup_idx == 0) ptx::barrier_arrive(C::kStagger, 256);
 #pragma unroll 1
   for (int i = 0; i < tiles; i++) {
     const int stage = i % C::kStages, buffer = i % 2;
     begin_s(i);
     if (i == 0) ptx::mbarrier_wait(&smem.v_full, 0);
     ptx::wgmma_wait<0>(acc);
-    if constexpr (kMasked) mask(i);
-    // ---- P^T
+    if constexpr (kMasked) {
+      mask(tile.m_block);
+      tile.next(keys);
+    }
+    // ---- 2^14 P^T
     const float4* const its_stats =
         reinterpret_cast<const float4*>(smem.sStats[stage][0]) + lane_idx % 4;
 #pragma unroll
@@ -280,7 +301,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       }
     }
     begin_dp(i);
-    // ---- dV += P^T dO
+    // ---- dV += P^T dO, 2^14 times
     ptx::wgmma_fence(rP);
 #pragma unroll
     for (int query = 0; query < C::kBlockM / 16; query++) {
@@ -305,8 +326,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         const float even = h ? d.z : d.x, odd = h ? d.w : d.y;
         const float2 p01 = ptx::unpack<__half>(rH[j][2 * h]);
         const float2 p23 = ptx::unpack<__half>(rH[j][2 * h + 1]);
-        rS[2 * h] = ptx::pack<T>(p01.x * (dp[0] - even), p01.y * (dp[1] - odd));
-        rS[2 * h + 1] = ptx::pack<T>(p23.x * (dp[2] - even), p23.y * (dp[3] - odd));
+        rS[2 * h] =
+            ptx::pack<T>(p01.x * fmaf(dp[0], 1 / kP, -even), p01.y * fmaf(dp[1], 1 / kP, -odd));
+        rS[2 * h + 1] =
+            ptx::pack<T>(p23.x * fmaf(dp[2], 1 / kP, -even), p23.y * fmaf(dp[3], 1 / kP, -odd));
       }
       ptx::stmatrix_x4(rS, layout::chunk_address(smem.sdS[buffer], row + lane_idx % 16,
                                                  j * 16 + lane_idx / 16 * 8));
@@ -357,12 +380,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     __syncwarp();
   };
   ptx::wgmma_wait<0>(acc_dv, acc_dk);
-  if (tiles == 0) {  // no query sees these keys
+  if (unseen) {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_dv[i] = acc_dk[i] = 0.0f;
   }
   ptx::barrier_sync(C::kOwn + warpgroup_idx, 128);  // all of its warps have read V
-  store(acc_dv, 1.0f, d_v, v_strides);
+  store(acc_dv, 1 / kP, d_v, v_strides);
   store(acc_dk, scale, d_k, k_strides);
 }
 

@@ -21,7 +21,12 @@
 
 namespace fa::backward_mma {
 
+using backward::Keys;
 using backward::kLog2e;
+using backward::kP;
+using backward::kStats;
+using backward::Place;
+using backward::QueryTile;
 using backward::Shape;
 
 template <int kHeadDim>
@@ -43,7 +48,7 @@ struct SharedStorage {
   alignas(1024) T sQ[C::kStages][C::kSlabs][C::kBlockM][64];
   alignas(1024) T sdO[C::kStages][C::kSlabs][C::kBlockM][64];
   alignas(1024) T sdS[1][C::kBlockN][64];  // dS^T: a row is a key
-  // Of each query log2e * log-sum-exp, and D, in the order in which lanes need them.
+  // Log-sum-exp and D of each query, in the order in which lanes need them (queries.h).
   alignas(16) float sStats[C::kStages][2][C::kBlockM];
 };
 
@@ -70,9 +75,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
   // ---- indices
-  const Shape::Keys keys =
-      shape.keys_of(int(blockIdx.x), C::kBlockN, section, a.mask == Mask::kCausal);
-  const Shape::Sequence& at = keys.at;
+  const Keys keys = shape.keys_of(int(blockIdx.x), C::kBlockN, section, a.mask == Mask::kCausal);
+  const Place& at = keys.at;
   if (keys.first_key >= at.kv_len) return;
   const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
   const int row = warp_idx * 16;                    // the warp's first key in the tile
@@ -80,19 +84,21 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const int its_keys = at.kv_len - keys.first_key;  // perhaps more than the tile has
 
   // ---- prologue
+  QueryTile tile(keys), coming(keys);  // under way, and to be loaded next
   const auto load = [&](int i) {
-    const int stage = i % C::kStages, m = keys.m(i), head = keys.head(i);
-    const int first = m * C::kBlockM, rows = at.q_len - first;
-    copy_tile<T, kHeadDim>(smem.sQ[stage], a.q + a.q_strides.at(at.block, head, at.q_begin + first),
+    const int stage = i % C::kStages, first = coming.m_block * C::kBlockM, rows = at.q_len - first;
+    copy_tile<T, kHeadDim>(smem.sQ[stage],
+                           a.q + a.q_strides.at(at.block, coming.head, at.q_begin + first),
                            a.q_strides.row, rows);
     copy_tile<T, kHeadDim>(smem.sdO[stage],
-                           a.d_o + a.o_strides.at(at.block, head, at.q_begin + first),
+                           a.d_o + a.o_strides.at(at.block, coming.head, at.q_begin + first),
                            a.o_strides.row, rows);
-    const float* const stats = shape.stats + shape.tile(at, head, m) * (2 * C::kBlockM);
-    if (threadIdx.x < 2 * C::kBlockM / 4) {
+    const float* const stats = shape.stats + shape.tile(at, coming.head, coming.m_block) * kStats;
+    if (threadIdx.x < kStats / 4) {
       ptx::cp_async<16>(ptx::shared_address(&smem.sStats[stage][0][threadIdx.x * 4]),
                         stats + threadIdx.x * 4);
     }
+    coming.next(keys);
   };
   const size_t kv_row = size_t(at.kv_begin + keys.first_key);
   copy_tile<T, kHeadDim>(smem.sK, a.k + a.k_strides.at(at.block, keys.kv_head, kv_row),
@@ -109,7 +115,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const float scale_log2 = a.scale * kLog2e;
 
   // The product of the warp's rows of K or V with a tile of Q or dO: S^T or dP^T.
-  const auto multiply_rows = [&](float(&acc)[kQueryTiles][4], const T(*keys_of)[C::kBlockN][64],
+  const auto multiply_rows = [&](float(&acc)[kQueryTiles][4],
+                                 const T(*rows_of_keys)[C::kBlockN][64],
                                  const T(*queries)[C::kBlockM][64]) {
 #pragma unroll
     for (int n = 0; n < kQueryTiles; n++) {
@@ -119,8 +126,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
 #pragma unroll 1  // otherwise addresses of later steps take registers that are not there
     for (int d = 0; d < kHeadDim; d += 16) {
       uint32_t rA[4];
-      ptx::ldmatrix_x4(rA,
-                       layout::chunk_address(keys_of, row + lane_idx % 16, d + lane_idx / 16 * 8));
+      ptx::ldmatrix_x4(
+          rA, layout::chunk_address(rows_of_keys, row + lane_idx % 16, d + lane_idx / 16 * 8));
 #pragma unroll
       for (int n = 0; n < kQueryTiles; n += 2) {
         uint32_t rB[4];  // two B fragments: 16 queries
@@ -158,12 +165,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     if (i + 1 < tiles) load(i + 1);
     ptx::cp_async_commit();
 
-    // ---- P^T = 2^(S^T - log-sum-exp)
+    // ---- 2^14 P^T = 2^(S^T - log-sum-exp + 14)
     float acc[kQueryTiles][4], p[kQueryTiles][4];
     multiply_rows(p, smem.sK, smem.sQ[stage]);
-    const int m = keys.m(i);
-    if (!keys.whole(m, C::kBlockN)) {
-      const int query = m * C::kBlockM + lane_idx % 4 * 2;
+    if (!keys.whole(tile.m_block, C::kBlockN)) {
+      const int query = tile.m_block * C::kBlockM + lane_idx % 4 * 2;
       const int key = keys.first_key + row + lane_idx / 4;
 #pragma unroll
       for (int j = 0; j < kQueryTiles * 4; j++) {
@@ -199,8 +205,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       for (int h = 0; h < 2; h++) {
         const int n = 2 * j + h;
         const float even = h ? d.z : d.x, odd = h ? d.w : d.y;
-        rA[j][2 * h] = ptx::pack<T>(p[n][0] * (acc[n][0] - even), p[n][1] * (acc[n][1] - odd));
-        rA[j][2 * h + 1] = ptx::pack<T>(p[n][2] * (acc[n][2] - even), p[n][3] * (acc[n][3] - odd));
+        rA[j][2 * h] = ptx::pack<T>(p[n][0] * fmaf(acc[n][0], 1 / kP, -even),
+                                    p[n][1] * fmaf(acc[n][1], 1 / kP, -odd));
+        rA[j][2 * h + 1] = ptx::pack<T>(p[n][2] * fmaf(acc[n][2], 1 / kP, -even),
+                                        p[n][3] * fmaf(acc[n][3], 1 / kP, -odd));
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           const int its_row = row + half * 8 + lane_idx / 4;
@@ -231,8 +239,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         ptx::mma_m16n8k16<T>(acc_dq[n + 1], rS, {rB[2], rB[3]});
       }
     }
-    float* const to = shape.dq_sum + shape.tile(at, keys.head(i), m) * (C::kBlockM * kHeadDim) +
+    float* const to = shape.dq_sum +
+                      shape.tile(at, tile.head, tile.m_block) * (C::kBlockM * kHeadDim) +
                       warp_idx % 4 * 1024 + lane_idx * 4;
+    tile.next(keys);
 #pragma unroll
     for (int n = 0; n < kHalf; n++) {
       const int eight = column / 8 + n;  // columns
@@ -271,7 +281,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     __syncwarp();
   };
-  store(acc_dv, 1.0f, a.d_v, a.v_strides);
+  store(acc_dv, 1 / kP, a.d_v, a.v_strides);
   store(acc_dk, a.scale, a.d_k, a.k_strides);
 }
 

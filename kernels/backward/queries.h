@@ -18,117 +18,140 @@ namespace fa::backward {
 constexpr float kLog2e = 1.44269504f;
 constexpr int kTileQueries = 64;
 
+// fp16 has 11 bits down to 2^-14 alone, and among many keys P is less. So 2^14 P is what the
+// exponentials give, and D is divided by 2^14.
+constexpr float kPLog2 = 14.0f;
+constexpr float kP = 0x1p14f;
+
 // Where the statistics of query q of a tile lie: lane l needs those of 16j + 2 (l % 4), + 1, + 8
 // and + 9 together.
 __host__ __device__ constexpr int stats_place(int q) {
   return q / 16 * 16 + q % 8 / 2 * 4 + q % 16 / 8 * 2 + q % 2;
 }
+constexpr int kStats = 2 * kTileQueries;  // floats per tile of queries: log-sum-exp, then D
 
-// What all kernels here know of the problem. A CTA has a tile of keys, [keys_of].
+// One sequence: its rows begin at q_begin and kv_begin of its block, and its tiles of queries at
+// first_tile of each head.
+struct Place {
+  int block, q_begin, kv_begin, q_len, kv_len, first_tile;
+};
+
+// The keys of a CTA, and the tiles of queries that see them.
+struct Keys {
+  Place at;
+  int kv_head, first_key;  // within the sequence
+  bool causal;
+  int ahead;              // causal: query i sees key j if j <= i + ahead
+  int first, tiles;       // of one head of queries
+  int first_head, heads;  // that read these keys
+
+  // Whether all queries of tile m_block see all `count` keys.
+  __device__ bool whole(int m_block, int count) const {
+    return first_key + count <= at.kv_len &&
+           (!causal || m_block * kTileQueries + ahead >= first_key + count - 1);
+  }
+  __device__ bool sees(int query, int key) const {  // both within the sequence
+    return key < at.kv_len && (!causal || key <= query + ahead);
+  }
+};
+
+// A tile of queries, on the way through all that see some keys, head after head.
+struct QueryTile {
+  int m_block, head;
+  __device__ explicit QueryTile(const Keys& keys) : m_block(keys.first), head(keys.first_head) {}
+  __device__ void next(const Keys& keys) {
+    if (++m_block == keys.first + keys.tiles) {
+      m_block = keys.first;
+      head++;
+    }
+  }
+};
+
+// What all kernels here know of the problem.
 struct Shape {
   int batch, heads, kv_heads, q_len, kv_len;
   const int *cu_seqlens_q, *cu_seqlens_kv;  // null: not packed
-  int tiles;      // of queries, of a head: with packed sequences of all of them
-  float* dq_sum;  // [heads of all][tiles][kSlabs][4 warps][8][32 lanes][4]: sums in fp32
-  float* stats;   // [heads of all][tiles][2][kBlockM]
+  int tiles;                                // of queries per head; packed: of all sequences
+  float* dq_sum;  // [blocks][heads][tiles][head_dim / 64][4 warps][8][32 lanes][4], in fp32
+  float* stats;   // [blocks][heads][tiles][kStats]
 
-  // One sequence, whose rows begin at q_begin and kv_begin of its block and whose query tiles begin
-  // at first_tile of its head.
-  struct Sequence {
-    int block, q_begin, kv_begin, q_len, kv_len, first_tile;
-  };
-  __device__ Sequence sequence(int i) const {
-    if (!cu_seqlens_q) return {i, 0, 0, q_len, kv_len, 0};
+  template <bool kMayBePacked = true>
+  __host__ __device__ Place sequence(int i) const {
+    if (!kMayBePacked || !cu_seqlens_q) return {i, 0, 0, q_len, kv_len, 0};
     const int q_begin = cu_seqlens_q[i], kv_begin = cu_seqlens_kv[i];
-    // Rounding down and one more per sequence: room for all tiles, and none belongs to two.
+    // Rounded down, and one more per sequence: room for all tiles, and none belongs to two.
     return {0,
             q_begin,
             kv_begin,
             cu_seqlens_q[i + 1] - q_begin,
             cu_seqlens_kv[i + 1] - kv_begin,
-            q_begin / 64 + i};
+            q_begin / kTileQueries + i};
   }
-  __device__ size_t tile(const Sequence& at, int head, int m) const {
-    return (size_t(at.block) * heads + head) * tiles + at.first_tile + m;
+  __device__ size_t tile(const Place& at, int head, int m_block) const {
+    return (size_t(at.block) * heads + head) * tiles + at.first_tile + m_block;
   }
-
-  // The keys of a CTA, and the tiles of queries that see them.
-  struct Keys {
-    Sequence at;
-    int kv_head, first_key;  // within the sequence
-    bool causal;
-    int ahead;              // causal: query i sees key j if j <= i + ahead
-    int first, tiles;       // of one head of queries
-    int first_head, heads;  // that read these keys
-
-    // Tile i of all heads that read them: its number within the head, and the head.
-    __device__ int m(int i) const { return first + i % tiles; }
-    __device__ int head(int i) const { return first_head + i / tiles; }
-    // Whether all queries of tile m see all `count` keys.
-    __device__ bool whole(int m, int count) const {
-      return first_key + count <= at.kv_len &&
-             (!causal || m * kTileQueries + ahead >= first_key + count - 1);
-    }
-    __device__ bool sees(int query, int key) const {  // both within the sequence
-      return key < at.kv_len && (!causal || key <= query + ahead);
-    }
-  };
-  // CTA `block` of all has `count` keys, perhaps none. With a mask the key tiles of `section`
-  // heads, which fit in L2 together, come longest first.
-  __device__ Keys keys_of(int block, int count, int section, bool causal) const {
+  // What CTA number `block` has: `count` keys, or none where a packed sequence is shorter than the
+  // longest one. With a mask the tiles of keys of `section` heads, which fit in L2 together, come
+  // longest first.
+  template <bool kMayBePacked = true>
+  __host__ __device__ Keys keys_of(int block, int count, int section, bool causal) const {
     const int n_blocks = (kv_len + count - 1) / count, of_section = section * n_blocks;
     const int before = block / of_section * section, place = block % of_section;
-    const int its_heads = min(section, batch * kv_heads - before);
+    const int left = batch * kv_heads - before, its_heads = left < section ? left : section;
     const int head = before + (section > 1 ? place % its_heads : place / n_blocks);
     Keys result;
-    result.at = sequence(head / kv_heads);
+    result.at = sequence<kMayBePacked>(head / kv_heads);
     result.kv_head = head % kv_heads;
     result.first_key = (section > 1 ? place / its_heads : place % n_blocks) * count;
     result.causal = causal;
     result.ahead = result.at.kv_len - result.at.q_len;
-    result.first = causal ? max(result.first_key - result.ahead, 0) / kTileQueries : 0;
+    const int first_query = result.first_key - result.ahead;  // that sees the first of the keys
+    result.first = causal && first_query > 0 ? first_query / kTileQueries : 0;
     const int all = (result.at.q_len + kTileQueries - 1) / kTileQueries;
-    result.tiles = max(all - result.first, 0);
+    result.tiles = all > result.first ? all - result.first : 0;
     result.heads = heads / kv_heads;
     result.first_head = result.kv_head * result.heads;
     return result;
   }
 };
 
-// ---- before: D, and dQ = 0 -------------------------------------------------------------------
+// ---- before: log-sum-exp and D, and dQ = 0 -----------------------------------------------------
 // A CTA has a tile of queries of head blockIdx.y of sequence blockIdx.z, a warp eight of them.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(256)
     before_kernel(const T* o, const T* d_o, const float* lse, const Strides strides,
                   const Shape shape, int q_rows) {
-  const int lane_idx = threadIdx.x % 32, m = blockIdx.x, head = blockIdx.y;
-  const Shape::Sequence at = shape.sequence(blockIdx.z);
-  if (m * 64 >= at.q_len) return;
+  const int lane_idx = threadIdx.x % 32, m_block = blockIdx.x, head = blockIdx.y;
+  const Place at = shape.sequence(blockIdx.z);
+  if (m_block * kTileQueries >= at.q_len) return;
   constexpr int kLanes = kHeadDim / 8;  // that share a row
-  constexpr int kPerTurn = 32 / kLanes;
-  const size_t tile = shape.tile(at, head, m);
-  float4* const zero = reinterpret_cast<float4*>(shape.dq_sum + tile * (64 * kHeadDim));
+  constexpr int kTurns = kLanes / 4;    // 32 / kLanes rows at a time, of eight
+  const size_t tile = shape.tile(at, head, m_block);
+  const int first = threadIdx.x / 32 * 8 + lane_idx / kLanes;  // of this lane's rows in the tile
+  // All loads are under way before the first is needed.
+  uint4 of_o[kTurns], of_do[kTurns];
+  float its_lse[kTurns];
 #pragma unroll
-  for (int i = 0; i < 64 * kHeadDim / 4 / 256; i++) {
+  for (int i = 0; i < kTurns; i++) {
+    const int query = m_block * kTileQueries + first + i * (32 / kLanes);
+    of_o[i] = of_do[i] = uint4{};
+    its_lse[i] = -INFINITY;
+    if (query >= at.q_len) continue;
+    const int row = at.q_begin + query;
+    const size_t from = strides.at(at.block, head, row) + lane_idx % kLanes * 8;
+    of_o[i] = *reinterpret_cast<const uint4*>(o + from);
+    of_do[i] = *reinterpret_cast<const uint4*>(d_o + from);
+    its_lse[i] = lse[(size_t(at.block) * shape.heads + head) * q_rows + row];
+  }
+  float4* const zero = reinterpret_cast<float4*>(shape.dq_sum + tile * (kTileQueries * kHeadDim));
+#pragma unroll
+  for (int i = 0; i < kTileQueries * kHeadDim / 4 / 256; i++) {
     zero[i * 256 + threadIdx.x] = float4{0.0f, 0.0f, 0.0f, 0.0f};
   }
 #pragma unroll
-  for (int i = 0; i < 8 / kPerTurn; i++) {
-    const int query = threadIdx.x / 32 * 8 + i * kPerTurn + lane_idx / kLanes;
-    const int row = at.q_begin + m * 64 + query;
-    const bool there = m * 64 + query < at.q_len;
-    uint4 of_o = {}, of_do = {};
-    // A row that sees no key, or is none, has P = 2^(S - infinity) = 0.
-    float its_lse = INFINITY;
-    if (there) {
-      const size_t from = strides.at(at.block, head, row) + lane_idx % kLanes * 8;
-      of_o = *reinterpret_cast<const uint4*>(o + from);
-      of_do = *reinterpret_cast<const uint4*>(d_o + from);
-      its_lse = lse[(size_t(at.block) * shape.heads + head) * q_rows + row] * kLog2e;
-      if (its_lse == -INFINITY) its_lse = INFINITY;
-    }
-    const uint32_t a[4] = {of_o.x, of_o.y, of_o.z, of_o.w};
-    const uint32_t b[4] = {of_do.x, of_do.y, of_do.z, of_do.w};
+  for (int i = 0; i < kTurns; i++) {
+    const uint32_t a[4] = {of_o[i].x, of_o[i].y, of_o[i].z, of_o[i].w};
+    const uint32_t b[4] = {of_do[i].x, of_do[i].y, of_do[i].z, of_do[i].w};
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -137,48 +160,56 @@ __global__ void __launch_bounds__(256)
     }
 #pragma unroll
     for (int j = 1; j < kLanes; j *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, j);
-    if (lane_idx % kLanes == 0) {
-      float* const to = shape.stats + tile * 128 + stats_place(query);
-      to[0] = its_lse;
-      to[64] = sum;
-    }
+    if (lane_idx % kLanes != 0) continue;
+    // A row that sees no key, or is none, has P = 2^(S - infinity) = 0.
+    const bool sees_keys = its_lse[i] > -INFINITY;
+    float* const to = shape.stats + tile * kStats + stats_place(first + i * (32 / kLanes));
+    to[0] = sees_keys ? its_lse[i] * kLog2e - kPLog2 : INFINITY;
+    to[kTileQueries] = sees_keys ? sum / kP : 0.0f;
   }
 }
 
 // ---- after: dQ in T ----------------------------------------------------------------------------
-// A CTA has a tile of queries, a warp 16 of them.
 template <typename T, int kHeadDim>
 struct Staged {
-  alignas(1024) T sdQ[kHeadDim / 64][64][64];
+  alignas(1024) T sdQ[kHeadDim / 64][kTileQueries][64];
 };
+
+// A CTA has a tile of queries, a warp 16 of them.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(128)
     after_kernel(T* d_q, const Strides strides, const Shape shape, float scale) {
   auto& smem = shared_storage<Staged<T, kHeadDim>>();
   const int lane_idx = threadIdx.x % 32, warp_idx = threadIdx.x / 32;
-  const int m = blockIdx.x, head = blockIdx.y;
-  const Shape::Sequence at = shape.sequence(blockIdx.z);
-  if (m * 64 >= at.q_len) return;
-  const float4* const from =
-      reinterpret_cast<const float4*>(shape.dq_sum + shape.tile(at, head, m) * (64 * kHeadDim));
+  const int m_block = blockIdx.x, head = blockIdx.y;
+  const Place at = shape.sequence(blockIdx.z);
+  if (m_block * kTileQueries >= at.q_len) return;
+  const float4* const from = reinterpret_cast<const float4*>(
+      shape.dq_sum + shape.tile(at, head, m_block) * (kTileQueries * kHeadDim));
+  float4 sums[kHeadDim / 8];  // of eight columns each
 #pragma unroll
-  for (int j = 0; j < kHeadDim / 8; j++) {  // eight columns
-    const float4 x = from[j / 8 * 1024 + warp_idx * 256 + j % 8 * 32 + lane_idx];
+  for (int j = 0; j < kHeadDim / 8; j++) {
+    sums[j] = from[j / 8 * 1024 + warp_idx * 256 + j % 8 * 32 + lane_idx];
+  }
+#pragma unroll
+  for (int j = 0; j < kHeadDim / 8; j++) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const int row = warp_idx * 16 + h * 8 + lane_idx / 4;
       T* const chunk = &smem.sdQ[j / 8][row][layout::swizzle(row, j % 8) * 8];
       reinterpret_cast<uint32_t*>(chunk)[lane_idx % 4] =
-          h ? ptx::pack<T>(x.z * scale, x.w * scale) : ptx::pack<T>(x.x * scale, x.y * scale);
+          h ? ptx::pack<T>(sums[j].z * scale, sums[j].w * scale)
+            : ptx::pack<T>(sums[j].x * scale, sums[j].y * scale);
     }
   }
   __syncwarp();
-  constexpr int kChunks = kHeadDim / 8;
+  constexpr int kChunks = kHeadDim / 8;  // of 16 bytes, in a row
 #pragma unroll
   for (int i = 0; i < 16 * kChunks / 32; i++) {
     const int row = warp_idx * 16 + (i * 32 + lane_idx) / kChunks, chunk = lane_idx % kChunks;
-    if (m * 64 + row >= at.q_len) continue;
-    T* const to = d_q + strides.at(at.block, head, at.q_begin + m * 64 + row);
+    const int query = m_block * kTileQueries + row;
+    if (query >= at.q_len) continue;
+    T* const to = d_q + strides.at(at.block, head, at.q_begin + query);
     *reinterpret_cast<uint4*>(to + chunk * 8) = *reinterpret_cast<const uint4*>(
         &smem.sdQ[chunk / 8][row][layout::swizzle(row, chunk % 8) * 8]);
   }
@@ -214,14 +245,12 @@ int section_of(const Gradients<T>& a) {
 }
 template <typename T, int kHeadDim>
 void launch_before(const Gradients<T>& a, const Shape& shape) {
-  if (a.seq_len == 0) return;
   const auto m_blocks = unsigned((a.seq_len + kTileQueries - 1) / kTileQueries);
   launch<before_kernel<T, kHeadDim>>({dim3(m_blocks, a.heads, a.batch), dim3(256)}, a.o, a.d_o,
                                      a.lse, a.o_strides, shape, a.q_rows);
 }
 template <typename T, int kHeadDim>
 void launch_after(const Gradients<T>& a, const Shape& shape) {
-  if (a.seq_len == 0) return;
   const auto m_blocks = unsigned((a.seq_len + kTileQueries - 1) / kTileQueries);
   launch<after_kernel<T, kHeadDim>>(
       {dim3(m_blocks, a.heads, a.batch), dim3(128), sizeof(Staged<T, kHeadDim>)}, a.d_q,

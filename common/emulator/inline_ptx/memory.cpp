@@ -409,9 +409,12 @@ Step reduce(Instruction& instruction) {  // cp.reduce.async.bulk
   const bool hint = instruction.take("L2::cache_hint");
   const std::string what =
       instruction.take_any({"add", "min", "max", "and", "or", "xor", "inc", "dec"});
-  instruction.take("noftz");
+  const bool noftz = instruction.take("noftz");
   const Type type = instruction.type();
   const bool floats = type.kind == 'f' || type.kind == 'x', wide = type.bits == 64;
+  if (noftz != (floats && type.bits == 16)) {
+    instruction.unknown(".noftz belongs to .f16 and .bf16, and they need it");
+  }
   if (what.empty() || instruction.has_type() || type.lanes != 1 || type.bits > 64 ||
       (floats && what != "add")) {
     instruction.unknown(floats ? "of floating-point reductions the emulator has .add alone" : "");
