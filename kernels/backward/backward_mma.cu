@@ -70,8 +70,8 @@ template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     backward_kernel(const Gradients<T> a, const Shape shape, int section) {
   using C = Config<kHeadDim>;
-  constexpr int kQueryTiles = C::kBlockM / 8;  // tiles of eight queries: columns of S^T
-  constexpr int kColumnTiles = kHeadDim / 8;   // of dK and dV
+  constexpr int kEights = C::kBlockM / 8;     // tiles of eight queries: columns of S^T
+  constexpr int kColumnTiles = kHeadDim / 8;  // of dK and dV
   auto& smem = shared_storage<SharedStorage<T, kHeadDim>>();
 
   // ---- indices
@@ -115,11 +115,10 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const float scale_log2 = a.scale * kLog2e;
 
   // The product of the warp's rows of K or V with a tile of Q or dO: S^T or dP^T.
-  const auto multiply_rows = [&](float(&acc)[kQueryTiles][4],
-                                 const T(*rows_of_keys)[C::kBlockN][64],
+  const auto multiply_rows = [&](float(&acc)[kEights][4], const T(*rows_of_keys)[C::kBlockN][64],
                                  const T(*queries)[C::kBlockM][64]) {
 #pragma unroll
-    for (int n = 0; n < kQueryTiles; n++) {
+    for (int n = 0; n < kEights; n++) {
 #pragma unroll
       for (int j = 0; j < 4; j++) acc[n][j] = 0.0f;
     }
@@ -129,7 +128,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       ptx::ldmatrix_x4(
           rA, layout::chunk_address(rows_of_keys, row + lane_idx % 16, d + lane_idx / 16 * 8));
 #pragma unroll
-      for (int n = 0; n < kQueryTiles; n += 2) {
+      for (int n = 0; n < kEights; n += 2) {
         uint32_t rB[4];  // two B fragments: 16 queries
         ptx::ldmatrix_x4(rB,
                          layout::chunk_address(queries, n * 8 + lane_idx % 8 + lane_idx / 16 * 8,
@@ -166,13 +165,13 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::cp_async_commit();
 
     // ---- 2^14 P^T = 2^(S^T - log-sum-exp + 14)
-    float acc[kQueryTiles][4], p[kQueryTiles][4];
+    float acc[kEights][4], p[kEights][4];
     multiply_rows(p, smem.sK, smem.sQ[stage]);
     if (!keys.whole(tile.m_block, C::kBlockN)) {
       const int query = tile.m_block * C::kBlockM + lane_idx % 4 * 2;
       const int key = keys.first_key + row + lane_idx / 4;
 #pragma unroll
-      for (int j = 0; j < kQueryTiles * 4; j++) {
+      for (int j = 0; j < kEights * 4; j++) {
         if (!keys.sees(query + j / 4 * 8 + j % 2, key + j / 2 % 2 * 8)) p[j / 4][j % 4] = -INFINITY;
       }
     }
