@@ -1,7 +1,7 @@
 // What mbarriers, bulk copies, clusters and elect.sync give on this machine: hashes for comparison
-// with what an H200 gave: phases, boxes of every swizzle, rank, element size and edge, stores and
-// multicast, which tensor maps the driver takes, and copies that a GPU may refuse, usually by an
-// illegal instruction.
+// with what an H200 gave: phases, boxes of every swizzle, rank, element size and edge, stores,
+// multicast, sums in global memory, which tensor maps the driver takes, and copies that a GPU may
+// refuse, usually by an illegal instruction.
 //
 // Of a load all of a piece of shared memory is dumped, of a store the whole tensor.
 #include <sys/wait.h>
@@ -468,6 +468,69 @@ void probe_clusters() {
   }
 }
 
+// ---- additions to global memory -----------------------------------------------------------------
+constexpr int kSums = 256;
+
+struct SumsStorage {
+  alignas(16) volatile float addends[kSums];
+};
+
+__global__ void reduce_kernel(float* sums, const float* addends) {
+#if FA_SM_90A
+  auto& smem = shared_storage<SumsStorage>();
+  for (int i = threadIdx.x; i < kSums; i += 32) smem.addends[i] = addends[i];
+  ptx::fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    ptx::cp_reduce_async_bulk_add(sums, const_cast<const float*>(smem.addends),
+                                  sizeof smem.addends);
+    ptx::cp_async_bulk_commit();
+    ptx::cp_async_bulk_wait<0>();
+  }
+#endif
+}
+
+std::vector<uint32_t> sums_of(const std::vector<uint32_t>& before,
+                              const std::vector<uint32_t>& addends) {
+  const Buffer sums = upload("sums", before), in = upload("addends", addends);
+  run<reduce_kernel>({dim3(1), dim3(32), sizeof(SumsStorage)}, sums, in);
+  return download<uint32_t>(sums);
+}
+
+// Floats of every exponent from `first` on, `count` of them, with either sign.
+std::vector<uint32_t> floats(uint64_t seed, uint32_t first, uint32_t count) {
+  Random random{seed};
+  std::vector<uint32_t> bits(kSums);
+  for (uint32_t& each : bits) {
+    const uint32_t sign = random.next() % 2, exponent = first + random.next() % count;
+    each = sign << 31 | exponent << 23 | random.next() % (1u << 23);
+  }
+  return bits;
+}
+
+void probe_additions() {
+  print_hashes("reduce_near", sums_of(floats(1, 120, 8), floats(2, 120, 8)), kSums);
+  print_hashes("reduce_far", sums_of(floats(3, 100, 40), floats(4, 100, 40)), kSums);
+  print_hashes("reduce_large", sums_of(floats(5, 250, 5), floats(6, 250, 5)), kSums);
+  // Subnormal operands, or small ones whose sum may be subnormal.
+  print_hashes("reduce_subnormal", sums_of(floats(7, 0, 1), floats(8, 0, 1)), kSums);
+  print_hashes("reduce_to_subnormal", sums_of(floats(9, 1, 2), floats(10, 0, 3)), kSums);
+  constexpr uint32_t kOne = 0x3f800000, kLeast = 1, kLeastNormal = 0x00800000, kInf = 0x7f800000,
+                     kNan = 0x7fc01234, kMinus = 0x80000000;
+  const uint32_t special[] = {
+      0,    kMinus,        kOne, kLeast, kMinus | kLeast, kLeastNormal, kMinus | kLeastNormal,
+      kInf, kMinus | kInf, kNan};
+  std::vector<uint32_t> before, addends;
+  for (const uint32_t a : special) {
+    for (const uint32_t b : special) before.push_back(a), addends.push_back(b);
+  }
+  before.resize(kSums), addends.resize(kSums);
+  const std::vector<uint32_t> sums = sums_of(before, addends);
+  for (size_t i = 0; i < std::size(special) * std::size(special); i++) {
+    printf("reduce %08x + %08x = %08x\n", before[i], addends[i], sums[i]);
+  }
+}
+
 }  // namespace fa::probe
 
 int main() {
@@ -483,5 +546,6 @@ int main() {
   probe_alone("tma", probe_plain_boxes);
   probe_alone("map", probe_maps);
   probe_alone("cluster", probe_clusters);
+  probe_alone("reduce", probe_additions);
   probe_boxes();
 }

@@ -1,6 +1,8 @@
 #include "common/emulator/units/tma.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -495,7 +497,9 @@ void reduce_bulk(void* global, const void* shared, int bytes, Combine combine,
 
 void add_floats(void* global, const void* from, size_t bytes) {
   for (size_t i = 0; i < bytes / sizeof(float); i++) {
-    static_cast<float*>(global)[i] += static_cast<const float*>(from)[i];
+    float& sum = static_cast<float*>(global)[i];
+    sum += static_cast<const float*>(from)[i];
+    if (std::isnan(sum)) sum = std::bit_cast<float>(0x7fffffffu);  // as an H200 gives it
   }
 }
 
