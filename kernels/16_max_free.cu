@@ -379,6 +379,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     return __all_sync(0xffffffffu, tile_sum[0] + tile_sum[1] <= R::kMaxSum);
   };
   // [/exponentials]
+  // [hold]
+  // Keeps the wait for PV below the exponentials: ptxas moves it up, but not past a fence that
+  // depends on their sums, and runs only where look() has work. Rows of 64 are faster without.
+  const auto hold = [&] {
+    if (R::kWide && kHeadDim == 128 && !fits()) ptx::fence_proxy_async();
+  };
+  // [/hold]
   // Multiplies O by rescale. Every warp calls it when references rose and no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
@@ -516,6 +523,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
     exponentials(p);
     const bool good = R::kWide || fits();  // bf16 asks later, in look()
     if (good) add_sums();
+    hold();
     ptx::wgmma_wait<0>(acc_o, p_before, p);  // naming p, too, keeps it in its registers
     release(smem.v_empty, n_block - 1);
     if (maxima_first) rescale_o();
