@@ -1,6 +1,5 @@
-// Kernels of gradients on problems of every kind, held to float64; and that the comparison finds
-// what is wrong.
-#include <gtest/gtest.h>
+// Kernels of gradients on problems of every kind, held to float64; the C entry point to them; and
+// that the comparison finds what is wrong.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/api/fa.h"
 #include "common/harness/device.h"
 #include "common/harness/gradients.h"
 #include "common/launch/gradients.h"
@@ -157,10 +157,46 @@ std::vector<uint16_t> make_d_o(Problem p) {
 
 using Gradients3 = std::map<std::string, std::vector<uint16_t>>;
 
-// O and log-sum-exp are the reference's or, with `forward_kernel`, that kernel's.
+// What the C entry point is told of a problem and of tensors.
+struct InC {
+  fa_problem problem;
+  fa_options options{};
+
+  explicit InC(const Problem& p, const Tensors& tensors = {})
+      : problem{p.batch, p.heads, p.seq_len, p.head_dim,
+                p.dtype == Dtype::kFp16 ? FA_FP16 : FA_BF16} {
+    options.size = sizeof(fa_options);
+    options.mask = p.mask == Mask::kCausal ? FA_MASK_CAUSAL : FA_MASK_NONE;
+    options.kv_len = p.key_len();
+    options.kv_heads = p.key_heads();
+    options.scale = p.own_scale.value_or(0);
+    options.cu_seqlens_q = tensors.cu_seqlens_q;
+    options.cu_seqlens_kv = tensors.cu_seqlens_kv;
+    options.lse = tensors.lse;
+    if (!p.packed.empty()) {
+      options.q_rows = int(p.q_rows());
+      options.kv_rows = int(p.kv_rows());
+    }
+    const auto strides = [](const Strides& s) { return fa_strides{s.block, s.head, s.row}; };
+    options.q_strides = strides(tensors.q_strides);
+    options.k_strides = strides(tensors.k_strides);
+    options.v_strides = strides(tensors.v_strides);
+    options.o_strides = strides(tensors.o_strides);
+  }
+  fa_status backward(const char* kernel, const GradientTensors& t, bool own_workspace) const {
+    const Tensors& f = t.forward;
+    return fa_attention_backward(kernel, &problem, &options, f.q, f.k, f.v, f.o, t.d_o, t.d_q,
+                                 t.d_k, t.d_v, own_workspace ? f.workspace : nullptr,
+                                 own_workspace ? f.workspace_bytes : 0, f.stream);
+  }
+};
+
+// O and log-sum-exp are the reference's or, with `forward_kernel`, that kernel's. With `in_c` the C
+// entry point runs a kernel by that name.
 Gradients3 gradients_of(const GradientKernel& kernel, const Case& each, const Inputs& inputs,
                         const std::vector<uint16_t>& d_o, const GradientReference& reference,
-                        const Kernel* forward_kernel = nullptr) {
+                        const Kernel* forward_kernel = nullptr, const char* in_c = nullptr,
+                        bool own_workspace = true) {
   const Problem& p = each.problem;
   Tensor q("Q", each, false, 8), k("K", each, true, 24), v("V", each, true, 32),
       o("O", each, false, 16), dout("dO", each, false, 16), d_q("dQ", each, false, 8),
@@ -218,7 +254,11 @@ Gradients3 gradients_of(const GradientKernel& kernel, const Case& each, const In
                                     : 16);
   forward.workspace = workspace.data();
   forward.workspace_bytes = workspace.size();
-  run(kernel, p, tensors);
+  if (in_c) {
+    EXPECT_EQ(InC(p, forward).backward(in_c, tensors, own_workspace), FA_OK) << fa_error();
+  } else {
+    run(kernel, p, tensors);
+  }
   synchronize();
   return {{"dQ", d_q.download()}, {"dK", d_k.download()}, {"dV", d_v.download()}};
 }
@@ -400,6 +440,227 @@ TEST(KernelsOfGradients, RefuseInOneSentence) {
   p.fp8 = Fp8::kHead;
   EXPECT_EQ(refused(Unsupported("")), "takes --fp8 none, not head");
 }
+
+// ---- the C entry point --------------------------------------------------------------------------
+TEST(GradientsInC, AreThoseOfTheKernel) {
+  int ran = 0;
+  for (const Case& each : cases()) {
+    const std::string what = each.what.substr(each.what.find('_', 5) + 1);
+    if (what != "groups_rows_apart" && what != "packed" && what != "queries_without_keys" &&
+        what != "own_scale") {
+      continue;
+    }
+    const Inputs inputs = make_inputs(each.problem, each.inputs, 1);
+    const std::vector<uint16_t> d_o = make_d_o(each.problem);
+    const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
+    for (const GradientKernel& kernel : gradient_kernels()) {
+      if (!runs_here(kernel, each.problem)) continue;
+      const Gradients3 found =
+          gradients_of(kernel, each, inputs, d_o, reference, nullptr, kernel.kernel.name.c_str(),
+                       /*own_workspace=*/ran++ % 2 == 0);
+      for (const auto& [name, actual] : found) {
+        EXPECT_EQ(compare_gradient(each.problem, name.c_str(), of(reference, name), actual), "")
+            << kernel.kernel.name << ", " << each.what;
+      }
+    }
+    for (const auto& [name, actual] :
+         gradients_of(plain(), each, inputs, d_o, reference, nullptr, "best", false)) {
+      EXPECT_EQ(compare_gradient(each.problem, name.c_str(), of(reference, name), actual), "");
+    }
+  }
+  EXPECT_GE(ran, on_gpu() ? 8 : 24);
+}
+
+// Q, K and V in one tensor, `slot` elements from one to the next, and dQ, dK and dV in another:
+// their memory overlaps, their rows do not.
+void check_slices_of_one_tensor(const Strides& at, size_t slot) {
+  const Problem p = problem(2, 2, 70);
+  const Inputs inputs = make_inputs(p, "normal", 1);
+  const std::vector<uint16_t> d_o = make_d_o(p);
+  const GradientReference reference = make_gradient_reference(p, inputs, d_o);
+  const auto rows = [&](auto f) {
+    for (size_t i = 0; i < p.row_count(); i++) f(i * 64, at.at(i / 140, i / 70 % 2, i % 70));
+  };
+  std::vector<uint16_t> all(p.element_count() * 3), found(all.size());
+  const std::vector<uint16_t>* const of_each[] = {&inputs.q, &inputs.k, &inputs.v};
+  for (size_t i = 0; i < 3; i++) {
+    rows([&](size_t from, size_t to) {
+      std::copy_n(&(*of_each[i])[from], 64, &all[to + i * slot]);
+    });
+  }
+  Buffer qkv("QKV", all.size() * 2), d_qkv("dQKV", all.size() * 2), o("O", all.size() * 2),
+      dout("dO", all.size() * 2), lse("lse", p.row_count() * 4);
+  const auto upload = [&](Buffer& to, std::vector<uint16_t> from) {
+    from.resize(all.size());  // a gradient that begins there reaches into no other tensor
+    to.upload(from.data());
+  };
+  upload(qkv, all);
+  upload(o, reference.o);
+  upload(dout, d_o);
+  lse.upload(reference.lse.data());
+  const auto slice = [&](const Buffer& of, size_t i) {
+    return static_cast<char*>(of.data()) + i * slot * 2;
+  };
+  GradientTensors t;
+  t.forward.q = slice(qkv, 0);
+  t.forward.k = slice(qkv, 1);
+  t.forward.v = slice(qkv, 2);
+  t.forward.o = o.data();
+  t.forward.lse = static_cast<float*>(lse.data());
+  t.forward.q_strides = t.forward.k_strides = t.forward.v_strides = at;
+  t.d_o = dout.data();
+  t.d_q = slice(d_qkv, 0);
+  t.d_k = slice(d_qkv, 1);
+  t.d_v = slice(d_qkv, 2);
+  const auto backward = [&] { return InC(p, t.forward).backward("best", t, false); };
+  ASSERT_EQ(backward(), FA_OK) << fa_error();
+  synchronize();
+  d_qkv.download(found.data());
+  for (const char* const name : {"dQ", "dK", "dV"}) {
+    std::vector<uint16_t> one(p.element_count());
+    const size_t begin = size_t(std::string("QKV").find(name[1])) * slot;
+    rows([&](size_t to, size_t from) { std::copy_n(&found[from + begin], 64, &one[to]); });
+    EXPECT_EQ(compare_gradient(p, name, of(reference, name), one), "");
+  }
+  const auto overlaps = [&](void*& output, void* with, const char* words) {
+    void* const right = std::exchange(output, with);
+    EXPECT_EQ(backward(), FA_BAD_INPUT);
+    EXPECT_STREQ(fa_error(), words);
+    output = right;
+  };
+  overlaps(t.d_k, slice(d_qkv, 0), "dK overlaps dQ: give dK memory of its own");
+  overlaps(t.d_k, static_cast<char*>(slice(d_qkv, 1)) - 16,
+           "dK overlaps dQ: give dK memory of its own");
+  overlaps(t.d_v, static_cast<char*>(slice(d_qkv, 1)) + 16,
+           "dV overlaps dK: give dV memory of its own");
+  overlaps(t.d_v, static_cast<char*>(slice(d_qkv, 3)) - 16,  // of the next row or head
+           "dV overlaps dQ: give dV memory of its own");
+  overlaps(t.d_q, slice(qkv, 2), "dQ overlaps V: give dQ memory of its own");
+  overlaps(t.d_q, dout.data(), "dQ overlaps dO: give dQ memory of its own");
+  overlaps(t.d_v, o.data(), "dV overlaps O: give dV memory of its own");
+  EXPECT_EQ(backward(), FA_OK) << fa_error();
+  synchronize();
+}
+
+// [batch, rows, 3, heads, 64], [batch, rows, heads, 3, 64] and [batch, heads, rows, 3, 64].
+TEST(GradientsInC, MayBeSlicesOfOneTensor) {
+  check_slices_of_one_tensor({70 * 6 * 64, 64, 6 * 64}, 128);
+  check_slices_of_one_tensor({70 * 6 * 64, 3 * 64, 6 * 64}, 64);
+  check_slices_of_one_tensor({70 * 6 * 64, 70 * 3 * 64, 3 * 64}, 64);
+}
+
+TEST(GradientsInC, PlanNamesTheKernelAndItsWorkspace) {
+  Problem p = problem(2, 4, 100, 128);
+  p.kv_heads = 2;
+  p.mask = Mask::kCausal;
+  const char* plan = nullptr;
+  size_t bytes = 1;
+  const auto planned = [&](const char* name) {
+    const InC in_c(p);
+    return fa_plan_backward(name, &in_c.problem, &in_c.options, 0, &plan, &bytes);
+  };
+  for (const GradientKernel& each : gradient_kernels()) {
+    if (!runs_here(each, p)) continue;
+    ASSERT_EQ(planned(each.kernel.name.c_str()), FA_OK) << fa_error();
+    EXPECT_EQ(plan, each.kernel.name);
+    EXPECT_EQ(bytes, each.kernel.workspace_bytes ? each.kernel.workspace_bytes(p, 0) : 0);
+  }
+  ASSERT_EQ(planned("best"), FA_OK);
+  if (!on_gpu()) {  // which runs all that an H200 does
+    EXPECT_STREQ(plan, "backward");
+    // Of two tiles of 64 queries each the sums of dQ, log-sum-exp and D.
+    EXPECT_EQ(bytes, size_t(2 * 4 * 2 * 64) * (128 + 2) * sizeof(float));
+  }
+  const InC in_c(p);
+  EXPECT_EQ(fa_plan_backward("best", &in_c.problem, &in_c.options, 0, &plan, nullptr), FA_OK);
+  EXPECT_EQ(fa_plan_backward("best", &in_c.problem, &in_c.options, 0, nullptr, &bytes),
+            FA_BAD_INPUT);
+  EXPECT_STREQ(fa_error(), "the pointer to the plan is null");
+}
+
+TEST(GradientsInC, RefuseInOneSentence) {
+  const Problem p = problem(1, 1, 128);
+  std::vector<Buffer> memory;
+  for (const char* const name : {"Q", "K", "V", "O", "dO", "dQ", "dK", "dV", "lse", "workspace"}) {
+    memory.emplace_back(name, size_t(1) << 16).zero(size_t(1) << 16);
+  }
+  GradientTensors t;
+  Tensors& f = t.forward;
+  f.q = memory[0].data();
+  f.k = memory[1].data();
+  f.v = memory[2].data();
+  f.o = memory[3].data();
+  t.d_o = memory[4].data();
+  t.d_q = memory[5].data();
+  t.d_k = memory[6].data();
+  t.d_v = memory[7].data();
+  f.lse = static_cast<float*>(memory[8].data());
+  f.workspace = memory[9].data();
+  f.workspace_bytes = memory[9].size();
+  InC right(p, f);
+  const auto says = [&](const char* words, fa_status status, const InC& given,
+                        const GradientTensors& with, const char* kernel = "best") {
+    EXPECT_EQ(given.backward(kernel, with, true), status) << words;
+    EXPECT_STREQ(fa_error(), words);
+  };
+  says("", FA_OK, right, t);
+  InC other = right;
+  other.options.lse = nullptr;
+  says("lse is null: gradients need the log-sum-exp of the forward call", FA_BAD_INPUT, other, t);
+  other.options.lse = f.lse + 1;
+  says("the pointer to log-sum-exp is not a multiple of 16 bytes", FA_BAD_INPUT, other, t);
+  GradientTensors changed = t;
+  changed.d_o = nullptr;
+  says("the pointer to dO is null", FA_BAD_INPUT, right, changed);
+  changed = t;
+  changed.d_k = static_cast<char*>(t.d_k) + 8;
+  says("the pointer to dK is not a multiple of 16 bytes", FA_BAD_INPUT, right, changed);
+  changed = t;
+  changed.forward.workspace = static_cast<char*>(f.workspace) + 8;
+  says("the pointer to the workspace is not a multiple of 16 bytes", FA_BAD_INPUT, right, changed);
+  changed.forward.workspace = const_cast<void*>(f.k);
+  says("the workspace overlaps K: give the workspace memory of its own", FA_BAD_INPUT, right,
+       changed);
+  changed = t;
+  changed.forward.workspace_bytes = 33791;
+  if (!on_gpu()) {
+    says("workspace_bytes is 33791, but backward_mma needs 33792: ask fa_plan_backward",
+         FA_BAD_INPUT, right, changed, "backward_mma");
+  }
+  says("unknown kernel of gradients 'causal', there are: backward, backward_mma, backward_plain",
+       FA_BAD_INPUT, right, t, "causal");
+  says("the pointer to the kernel's name is null", FA_BAD_INPUT, right, t, nullptr);
+  other = right;
+  other.problem.head_dim = 32;
+  says("head_dim must be 64 or 128, not 32", FA_BAD_INPUT, other, t);
+  other = right;
+  other.options.k_strides = {0, 0, 8};
+  says("k_strides let rows of dK overlap: each must have 64 elements of its own", FA_BAD_INPUT,
+       other, t);
+  other = right;
+  Buffer lists("lists", 64);
+  lists.upload(std::vector<int>(16, 5).data());
+  other.options.block_table = other.options.kv_lens = static_cast<int*>(lists.data());
+  other.options.page_size = 16;
+  other.options.pages = 8;
+  says("backward_plain takes K and V in one piece, not in pages (page_size)", FA_UNSUPPORTED, other,
+       t, "backward_plain");
+  synchronize();
+}
+
+#ifndef FA_WITH_CUDA
+TEST(GradientsInC, AreCountedOnTheEmulator) {
+  const Case each{"", problem(1, 1, 128)};
+  const Inputs inputs = make_inputs(each.problem, "normal", 1);
+  const std::vector<uint16_t> d_o = make_d_o(each.problem);
+  const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
+  gradients_of(plain(), each, inputs, d_o, reference, nullptr, "backward_mma", false);
+  ASSERT_NE(fa_counters(), nullptr) << fa_error();
+  const Json found = Json::parse(fa_counters());
+  EXPECT_EQ(found["kernel"], "backward_mma");
+  EXPECT_EQ(found["counters"]["matrix_flops"], 5 * 2 * 128 * 128 * 64);  // five products
+}
+#endif
 
 }  // namespace
 }  // namespace fa

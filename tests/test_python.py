@@ -146,6 +146,15 @@ fa_status fa_plan(const char* kernel, const fa_problem* p, const fa_options* opt
   *plan = "16_max_free";
   return FA_OK;
 }
+fa_status fa_plan_backward(const char* kernel, const fa_problem* p, const fa_options* options, int device, const char** plan,
+                           size_t* workspace_bytes) {
+  return FA_UNSUPPORTED;
+}
+fa_status fa_attention_backward(const char* kernel, const fa_problem* p, const fa_options* options, const void* q, const void* k,
+                                const void* v, const void* o, const void* d_o, void* d_q, void* d_k, void* d_v, void* workspace,
+                                size_t workspace_bytes, void* stream) {
+  return FA_UNSUPPORTED;
+}
 fa_status fa_attention_with(const char* kernel, const fa_problem* p, const fa_options* options, const void* q, const void* k,
                             const void* v, void* o, void* stream) {
   if (!strcmp(kernel, "17")) return FA_BAD_INPUT;
@@ -265,7 +274,7 @@ class Anywhere(Sentences):
 
     @unittest.skipUnless(torch, "torch is not installed")
     def test_examples_in_python(self):
-        for page, count in (("use", 2), ("in_a_model", 3)):
+        for page, count in (("use", 2), ("in_a_model", 4)):
             blocks = "".join(re.findall(r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), re.DOTALL))
             examples = re.split(r"(?m)^(?=import fa$)", blocks)[1:]  # an example may go on in the block after the next sentences
             self.assertEqual(len(examples), count)
@@ -960,6 +969,17 @@ class Transformers(unittest.TestCase):
                                       return_dict_in_generate=True, do_sample=False))
         self.near(runs[0].logits[0][None], runs[1].logits[0][None])
 
+    def test_gradients_of_a_padded_batch(self):
+        """Of all weights, as with torch's attention: 16-bit results of two layers differ by less than two percent in norm."""
+        found = []
+        for name in ("sdpa", "fa"):
+            self.llama.set_attn_implementation(name)
+            self.llama.zero_grad()
+            self.llama(self.tokens, attention_mask=self.padded, labels=self.tokens.masked_fill(self.padded == 0, -100)).loss.backward()
+            found.append(torch.cat([each.grad.double().flatten() for each in self.llama.parameters()]))
+        self.llama.zero_grad()
+        self.assertLess(((found[1] - found[0]).norm() / found[0].norm()).item(), 0.02)
+
     def test_a_compiled_model(self):
         self.llama.set_attn_implementation("fa")
         with torch.no_grad():
@@ -1409,7 +1429,6 @@ class Torch(Sentences):
         self.sentence(fa.BadInput, "^q is of float32, but fa takes float16 and bfloat16$", q.float(), k, v)
         self.sentence(fa.BadInput, "^k has the dtype float16, but q has bfloat16$", q, k.half(), v)
         self.sentence(fa.BadInput, "^k is on meta and has no data, which fa needs$", q, k.to("meta"), v)
-        self.sentence(fa.BadInput, "^fa has no backward pass: ", q.clone().requires_grad_(), k, v)
         with self.assertRaisesRegex(fa.BadInput, "^fa has no forward-mode derivatives: pass tensors without tangents$"):
             torch.func.jvp(lambda v: fa.attention(q, k, v, kernel=8), (v,), (v,))
         with torch.no_grad():
@@ -1605,6 +1624,286 @@ for kernel in ("16", "15", "08", "01"):
         with self.assertRaisesRegex(fa.BadInput, "^the pointer to Q is not to memory of a GPU"):
             call = fa._library.prepare("08", q.shape, "float16")
             fa._library.run(call, (q.data_ptr(),) * 3 + (torch.empty_like(q).data_ptr(),), 0)
+
+
+def gradients_by_torch(q, k, v, d_o, causal=False, scale=None):
+    """Of tensors (heads, rows, head_dim), k and v with as many or fewer heads: what autograd gives in float64 for q, k and v, and
+    how far each element of a right result may be off.
+
+    With S = scale q k^T, P = softmax(S), dP = dO v^T, D the sum of dO O over a row and dS = P (dP - D), dQ is scale dS k, dK is
+    scale dS^T q and dV is P^T dO. A kernel rounds dS, P and the result to 16 bits, each by u at most. D it takes from an O whose P
+    was rounded, and which was rounded itself. Exponentials and sums in float32 cost far less: 2^-19 of P is more than they do."""
+    unit, least = (2**-11, 2**-25) if q.dtype == torch.float16 else (2**-8, 0.0)
+    q, k, v, d_o = (each.detach().cpu().double().requires_grad_() for each in (q, k, v, d_o))
+    group = q.shape[0] // k.shape[0]
+    o = by_torch(q, k, v, causal, scale)
+    right = torch.autograd.grad(o, (q, k, v), d_o)
+    with torch.no_grad():
+        scale, keys, values = scale or q.shape[-1] ** -0.5, k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
+        scores = scale * q @ keys.mT
+        if causal:
+            visible = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(k.shape[-2] - q.shape[-2])
+            scores = scores.masked_fill(~visible, -torch.inf)
+        p = scores.softmax(-1).nan_to_num()
+        d_p, d = d_o @ values.mT, (d_o * o).sum(-1, keepdim=True)
+        of_d = unit * ((d_o * o).abs() + d_o.abs() * (p @ values.abs())).sum(-1, keepdim=True)
+        of_p = (unit + 2**-19) * p
+        of_s = scale * p * (unit * (d_p - d).abs() + of_d + 2**-19 * (d_p.abs() + d.abs()))
+
+        def of_group(each):
+            return each.unflatten(0, (-1, group)).sum(1)
+
+        allowed = of_s @ keys.abs(), of_group(of_s.mT @ q.abs()), of_group(of_p.mT @ d_o.abs())
+        return right, [each + unit * gradient.abs() + least for each, gradient in zip(allowed, right)]
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class Gradients(Sentences):
+    """What autograd gets from fa.attention, held to autograd in float64."""
+
+    DEVICE = "cuda" if ON_GPU else "cpu"
+    # Of "causal" and "split_keys" a GPU may have neither; then "plain" and backward_plain take all.
+    FORWARD = (None, "plain") if ON_GPU else (None, "plain", "causal", "split_keys")
+
+    def tensors(self, *shapes, dtype=None, grads=True):
+        generator = torch.Generator().manual_seed(1)
+        made = [torch.randn(shape, generator=generator).to(dtype or torch.bfloat16).to(self.DEVICE) for shape in shapes]
+        return [each.requires_grad_(grads) for each in made]
+
+    def right(self, found, q, k, v, d_o, causal=False, scale=None):
+        """Whether the gradients of tensors (..., heads, rows, head_dim) are right: each element, and each gradient in norm. Its
+        two roundings to 16 bits, of dS or P and of itself, cost half of MOST, as those of P and O do in a forward pass."""
+        batch = list(zip(*(each.reshape(-1, *each.shape[-3:]) for each in (q, k, v, d_o))))
+        expected = [gradients_by_torch(*each, causal, scale) for each in batch]
+        for at, (name, gradient) in enumerate(zip(("dQ", "dK", "dV"), found)):
+            self.assertEqual((gradient.dtype, gradient.device), (q.dtype, q.device))
+            gradient = gradient.cpu().double().reshape(-1, *gradient.shape[-3:])
+            right, allowed = (torch.stack([each[part][at] for each in expected]) for part in (0, 1))
+            worst = ((gradient - right).abs() - allowed).max().item()
+            self.assertLessEqual(worst, 0, name)
+            self.assertLess(((gradient - right).norm() / right.norm()).item(), MOST[str(q.dtype)[6:]], name)
+
+    def test_masks_heads_and_lengths(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            for (shape, kv_shape), causal, kernel, scale in zip(
+                    [*OTHERS, *OTHERS, ((1, 2, 128, 128), (1, 2, 128, 128))], (False, False, True, True, True, False, True),
+                    self.FORWARD * 4, (None, 0.3, None, None, 0.3, None, None)):
+                with self.subTest(shape=shape, causal=causal, kernel=kernel, dtype=dtype):
+                    q, k, v = self.tensors(shape, kv_shape, kv_shape, dtype=dtype)
+                    o = fa.attention(q, k, v, causal=causal, kernel=kernel, scale=scale)
+                    if kernel and not ON_GPU:
+                        self.assertEqual(fa.counters()["kernel"], f"beyond/{kernel}")
+                    d_o = torch.randn(o.shape, generator=torch.Generator().manual_seed(2)).to(dtype).to(self.DEVICE)
+                    found = torch.autograd.grad(o, (q, k, v), d_o)
+                    self.right(found, q, k, v, d_o, causal, scale)
+                    if not ON_GPU:
+                        self.assertEqual(fa.counters()["kernel"], "backward")
+                    blind = max(shape[2] - kv_shape[2], 0) if causal else 0
+                    self.assertFalse(found[0][:, :, :blind].any())  # rows that see no key
+                    self.assertTrue(found[0][:, :, blind + causal:].any(-1).all())  # of a single key dS is 0
+
+    def test_an_error_is_seen(self):
+        """The bounds are narrow enough: a gradient that lacks one key of 100, a factor of 1 %, or D."""
+        q, k, v = self.tensors((1, 2, 77, 64), (1, 1, 100, 64), (1, 1, 100, 64))
+        o = fa.attention(q, k, v)
+        d_o = torch.randn_like(o)
+        right = torch.autograd.grad(o, (q, k, v), d_o)
+        self.right(right, q, k, v, d_o)
+        fewer = torch.autograd.grad(fa.attention(q, k[:, :, :99], v[:, :, :99]), (q, k, v), d_o)
+        without_d = [each.to(q.dtype) for each in torch.autograd.grad(fa.attention(q, k, v), (q, k, v), d_o - o.detach())]
+        for at, wrong in ((0, fewer[0]), (1, right[1] * 1.01), (2, right[2] * 1.01), (0, without_d[0]), (1, fewer[1])):
+            with self.assertRaises(AssertionError):
+                self.right([wrong if i == at else each for i, each in enumerate(right)], q, k, v, d_o)
+
+    def test_tensors_that_lie_anywhere(self):
+        """Gradients of views are those of copies, bit for bit but for dQ, whose sums have any order on a GPU."""
+        q, k, v = self.tensors((2, 4, 70, 64), (2, 2, 90, 64), (2, 2, 90, 64))
+        right = torch.autograd.grad(fa.attention(q, k, v, causal=True).float().sin().sum(), (q, k, v))
+
+        def same(found):
+            for name, one, other in zip("qkv", found, right):
+                if name == "q" and ON_GPU:
+                    torch.testing.assert_close(one, other, rtol=2**-7, atol=1e-3)
+                else:
+                    self.assertTrue(torch.equal(one, other), name)
+
+        turned = [each.detach().transpose(1, 2).contiguous().requires_grad_() for each in (q, k, v)]
+        for layout in ("bnhd", "bhnd"):
+            given = turned if layout == "bnhd" else [each.transpose(1, 2) for each in turned]
+            o = fa.attention(*given, causal=True, layout=layout)
+            same([each.transpose(1, 2) for each in torch.autograd.grad(o.float().sin().sum(), turned)])
+        # Slices of one tensor, between whose rows lie those of others, and a head of k and v that is all heads'.
+        whole = torch.cat([turned[0], turned[1].repeat(1, 1, 2, 1)[:, :70]], 2).detach().requires_grad_()
+        q2, k2 = whole[:, :, :4], whole[:, :, 4:6]
+        o = fa.flash_attn_func(q2, k2, k2, causal=True)
+        copies = [each.detach().clone().requires_grad_() for each in (q2, k2, k2)]
+        of_copies = torch.autograd.grad(fa.flash_attn_func(*copies, causal=True).float().sin().sum(), copies)
+        found, = torch.autograd.grad(o.float().sin().sum(), whole)
+        torch.testing.assert_close(found[:, :, :4], of_copies[0], rtol=2**-7 * ON_GPU, atol=1e-3 * ON_GPU)
+        self.assertTrue(torch.equal(found[:, :, 4:6], of_copies[1] + of_copies[2]))
+        one = k.detach()[:, :1].clone().requires_grad_()
+        o = fa.attention(q, one.expand(-1, 4, -1, -1), one.expand(-1, 4, -1, -1))
+        d_o = torch.randn_like(o)
+        found, = torch.autograd.grad(o, one, d_o)
+        single = torch.autograd.grad(fa.attention(q, one, one), one, d_o)[0]
+        self.assertLess(((found - single).double().norm() / single.double().norm()).item(), 2 * MOST["bfloat16"])  # rounded per head
+
+    def test_gradients_of_the_output_of_any_kind(self):
+        """Expanded, as sum() gives it, in another order, at an odd address; and of some inputs alone."""
+        q, k, v = self.tensors((2, 4, 40, 64), (2, 4, 40, 64), (2, 4, 40, 64))
+        o = fa.attention(q, k, v)
+        odd = torch.empty(o.numel() + 1, dtype=o.dtype, device=o.device)[1:].view(o.shape)
+        for d_o in (torch.ones_like(o[:1, :1, :1, :1]).expand(o.shape), torch.randn_like(o.transpose(1, 2)).transpose(1, 2), odd.normal_()):
+            self.right(torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True), q, k, v, d_o)
+        o.sum().backward()
+        self.assertEqual([each.grad.shape for each in (q, k, v)], [q.shape] * 3)
+        for wanted in ("q", "k", "v", "qv"):
+            given = {name: each.detach().requires_grad_(name in wanted) for name, each in zip("qkv", (q, k, v))}
+            o = fa.attention(*given.values())
+            d_o = torch.randn_like(o)
+            o.backward(d_o)
+            self.assertEqual([each.grad is not None for each in given.values()], [name in wanted for name in "qkv"])
+            whole = [q.detach().clone().requires_grad_(), k, v]
+            all_three = torch.autograd.grad(fa.attention(*whole), whole, d_o)
+            self.right([given[name].grad if name in wanted else each for name, each in zip("qkv", all_three)], q, k, v, d_o)
+
+    def test_packed_sequences(self):
+        q, k, v = self.tensors((57, 4, 64), (60, 2, 64), (60, 2, 64))
+        begins = [torch.tensor(each, dtype=torch.int32, device=self.DEVICE) for each in BEGINS]
+        for most in ((40, 30), (None, None)):
+            o = fa.flash_attn_varlen_func(q, k, v, *begins, *most, causal=True, **({"kernel": "plain"} if Torch.FLASH else {}))
+            d_o = torch.randn(o.shape, generator=torch.Generator().manual_seed(2)).to(o.dtype).to(self.DEVICE)
+            found = torch.autograd.grad(o, (q, k, v), d_o)
+            self.assertEqual([each.shape for each in found], [each.shape for each in (q, k, v)])
+            for a, b, c, d in zip(BEGINS[0], BEGINS[0][1:], BEGINS[1], BEGINS[1][1:]):
+                of_one = [each[begin:end].transpose(0, 1) for each, begin, end in ((found[0], a, b), (found[1], c, d), (found[2], c, d))]
+                if b > a:
+                    self.right(of_one, *(each.transpose(0, 1) for each in (q[a:b], k[c:d], v[c:d], d_o[a:b])), causal=True)
+                else:
+                    self.assertFalse(of_one[1].any() or of_one[2].any())  # keys that no query sees
+
+    def test_compiled(self):
+        q, k, v = self.tensors((1, 2, 70, 64), (1, 1, 70, 64), (1, 1, 70, 64))
+
+        def between(q, k, v):
+            return fa.attention(q * 2, k, v, causal=True) + 1
+
+        right = torch.autograd.grad(between(q, k, v).float().sin().sum(), (q, k, v))
+        for backend in ("aot_eager", "inductor"):
+            torch._dynamo.reset()
+            found = torch.autograd.grad(torch.compile(between, fullgraph=True, backend=backend)(q, k, v).float().sin().sum(), (q, k, v))
+            for one, other in zip(found, right):
+                torch.testing.assert_close(one, other, rtol=2**-7 * ON_GPU, atol=1e-3 * ON_GPU)
+
+    def test_operators_keep_torchs_rules(self):
+        q, k, v = self.tensors((1, 4, 70, 64), (1, 2, 70, 64), (1, 2, 70, 64))
+        packed = self.tensors((4, 57, 64), (2, 60, 64), (2, 60, 64))
+        begins = [torch.tensor(each, dtype=torch.int32, device=self.DEVICE) for each in BEGINS]
+        o, lse = fa.attention(q.detach(), k.detach(), v.detach(), return_lse=True)  # registers them
+        done = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+        for given in ((q, k, v, "best", True, None, None, None, None, True), (*packed, "plain", True, *begins, 40, 30, True)):
+            self.assertEqual(torch.library.opcheck(torch.ops.fa.attention.default, given), dict.fromkeys(done, "SUCCESS"))
+            self.assertEqual([each.requires_grad for each in torch.ops.fa.attention.default(*given)], [True, False])
+        turned = q.detach().transpose(1, 2).contiguous().transpose(1, 2)
+        for query in (q.detach(), turned):
+            given = (torch.randn_like(o), query, k.detach(), v.detach(), o, lse, False, None, None, None, None, None, False, True)
+            self.assertEqual(torch.library.opcheck(torch.ops.fa.attention_backward.default, given), dict.fromkeys(done, "SUCCESS"))
+
+    def test_the_same_bits_each_time(self):
+        q, k, v = self.tensors((1, 2, 70, 64), (1, 2, 70, 64), (1, 2, 70, 64))
+        torch.use_deterministic_algorithms(True)
+        try:
+            found = [torch.autograd.grad(fa.attention(q, k, v).sum(), (q, k, v)) for _ in range(2)]
+            if not ON_GPU:
+                self.assertEqual(fa.counters()["kernel"], "backward_plain")
+            fa.flash_attn_func(q, k, v, deterministic=True)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        for one, other in zip(*found):
+            self.assertTrue(torch.equal(one, other))
+        self.right(found[0], q, k, v, torch.ones_like(q))
+
+    def test_a_checkpoint_and_autocast(self):
+        single = [each.detach().float().requires_grad_() for each in self.tensors((1, 2, 40, 64), (1, 2, 40, 64), (1, 2, 40, 64))]
+        with torch.autocast(self.DEVICE, torch.bfloat16):
+            o = fa.attention(*single)
+            again = torch.utils.checkpoint.checkpoint(fa.attention, *single, use_reentrant=False)
+        self.assertEqual(o.dtype, torch.bfloat16)
+        found, second = (torch.autograd.grad(each.float().sin().sum(), single) for each in (o, again))
+        self.right([each.bfloat16() for each in found], *(each.bfloat16() for each in single), o.detach().float().cos().bfloat16())
+        for one, other in zip(found, second):
+            torch.testing.assert_close(one, other, rtol=2**-7 * ON_GPU, atol=1e-3 * ON_GPU)
+
+    def test_sentences(self):
+        q, k, v = self.tensors((1, 2, 128, 64), (1, 2, 128, 64), (1, 2, 128, 64))
+        for kernel in fa.kernels():
+            if not kernel.name[0].isdigit():
+                continue
+            self.sentence(fa.BadInput, f"^kernel {kernel.name} gives no log-sum-exp, which gradients need: leave kernel out, or call fa under "
+                          r"torch\.no_grad\(\)$", q, k, v, kernel=kernel.name)
+            with self.assertRaisesRegex(fa.Unsupported, f"^{kernel.name} has one output, without log-sum-exp"):  # which is why
+                fa.plan(q.detach(), k.detach(), v.detach(), kernel=kernel.name, return_lse=True)
+        with torch.no_grad():
+            fa.attention(q, k, v, kernel=8)
+        self.assertEqual(fa.plan(q, k, v), fa.plan(q.detach(), k.detach(), v.detach(), return_lse=True))
+        pool_k, pool_v, lists = in_pages(*arrays((3, 4, 64, 64))[:2], 16)
+        pools = [torch.from_numpy(each).to(self.DEVICE).requires_grad_() for each in (arrays((3, 4, 5, 64))[0], pool_k, pool_v)]
+        self.sentence(fa.BadInput, r"^k and v in pages have no gradients: call fa under torch\.no_grad\(\), or pass k and v in one piece$",
+                      *pools, **{name: torch.from_numpy(each).to(self.DEVICE) for name, each in lists.items()})
+
+        def refused(words, call):
+            with self.assertRaisesRegex(fa.BadInput, words) as caught:
+                call()
+            self.assertNotIn("\n", str(caught.exception))
+
+        o, lse = fa.attention(q, k, v, return_lse=True)
+        refused(r"^log-sum-exp has no gradient in fa, only the output has: take lse\.detach\(\)$", lambda: (o.sum() + lse.sum()).backward())
+        o, lse = fa.attention(q, k, v, return_lse=True)
+        (o * lse.detach()[..., None]).sum().backward()
+        gradient, = torch.autograd.grad(fa.attention(q, k, v).float().square().sum(), q, create_graph=True)
+        refused("^fa has no second derivatives: leave create_graph out, or compute this attention with torch's own$",
+                lambda: gradient.sum().backward())
+        refused(r"^fa has no gradients for torch\.func: take them with backward\(\) or torch\.autograd\.grad$",
+                lambda: torch.func.grad(lambda q: fa.attention(q, k, v).sum())(q.detach()))
+        flash = [each.transpose(1, 2) for each in (q, k, v)]
+        for named, words in (({"dropout_p": 0.1}, r"^dropout_p is 0\.1, but fa has no dropout: pass 0\.0$"),
+                             ({"alibi_slopes": torch.zeros(2)}, "^alibi_slopes are given, but fa has no bias of scores: pass None$"),
+                             ({"deterministic": True}, r"^deterministic is True, but for that fa takes the switch of torch: call torch\.use_")):
+            refused(words, lambda: fa.flash_attn_func(*flash, **named))  # noqa: B023
+        lists = [torch.from_numpy(each).to(self.DEVICE) for each in lists.values()]
+        refused(r"^k and v in pages have no gradients: ", lambda: torch.ops.fa.attention(*pools, "best", False, None, None, None, None, True, *lists))
+        refused(r"^fa\.flash_attn_with_kvcache has no gradients: call it under torch\.no_grad\(\), or train with fa\.flash_attn_func$",
+                lambda: fa.flash_attn_with_kvcache(*flash))
+        refused(r"^fa\.ring_attention has no gradients: call it under torch\.no_grad\(\), or train with fa\.attention$",
+                lambda: fa.ring_attention(q, k, v))
+
+    def test_a_model_learns_as_with_torchs_attention(self):
+        """To say of each token which one stood before it, among 16: the loss falls from 2.8 towards 0, and in each step it is that of
+        torch's attention but for half a unit of bf16: results are rounded to 16 bits in other places, and the steps carry that on."""
+        tokens = torch.randint(16, (2, 49), generator=torch.Generator().manual_seed(3)).to(self.DEVICE)
+
+        def losses(attention):
+            torch.manual_seed(4)
+            embedding, places, qkv, out = (torch.nn.Embedding(16, 128), torch.nn.Embedding(48, 128), torch.nn.Linear(128, 3 * 128),
+                                           torch.nn.Linear(128, 16))
+            model = torch.nn.ModuleList([embedding, places, qkv, out]).to(self.DEVICE)
+            optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+            found = []
+            for _ in range(25):
+                x = embedding(tokens[:, 1:]) + places.weight
+                q, k, v = qkv(x).bfloat16().unflatten(-1, (3, 2, 64)).unbind(2)
+                logits = out(attention(q, k, v, causal=True).flatten(-2).float())
+                loss = torch.nn.functional.cross_entropy(logits[:, 1:].flatten(0, 1), tokens[:, 1:-1].flatten())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+            return found
+
+        found, right = losses(fa.flash_attn_func), losses(flash_by_torch)
+        self.assertLess(found[-1], 0.01 * found[0])
+        for one, other in zip(found, right):
+            self.assertLess(abs(one - other), 2**-9, (found, right))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@
 #include "common/emulator/core/launch.h"
 #endif
 #include "common/harness/results.h"
+#include "common/launch/gradients.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
 
@@ -187,39 +188,95 @@ Problem problem_of(const fa_problem& given, const fa_options& options) {
 
 size_t lse_bytes(const Problem& problem) { return problem.row_count() * sizeof(float); }
 
-// Kernels read their inputs while others of their CTAs write O already.
-void check_overlap(const Problem& problem, const Tensors& tensors) {
-  const size_t o_bytes = span_bytes(problem, tensors.o_strides, false);
-  const auto check = [&](const void* output, size_t output_bytes, const std::string& name,
-                         const void* other, size_t bytes, const char* tensor) {
-    const auto begin = uintptr_t(other), out = uintptr_t(output);
-    if (begin < out + output_bytes && out < begin + bytes) {
-      throw BadInput(name + " overlaps " + tensor + ": give " + name + " memory of its own");
-    }
+// A tensor's memory: rows of `row` bytes, as many and as far apart as each of the dimensions says.
+struct Memory {
+  struct Dimension {
+    size_t stride, size;  // in bytes; how many neighbours
   };
-  const auto check_inputs = [&](const void* output, size_t bytes, const std::string& name) {
-    check(output, bytes, name, tensors.q, span_bytes(problem, tensors.q_strides, false), "Q");
-    check(output, bytes, name, tensors.k, span_bytes(problem, tensors.k_strides, true), "K");
-    check(output, bytes, name, tensors.v, span_bytes(problem, tensors.v_strides, true), "V");
-  };
-  check_inputs(tensors.o, o_bytes, "O");
-  if (!tensors.lse) return;
-  check_inputs(tensors.lse, lse_bytes(problem), "lse");
-  check(tensors.lse, lse_bytes(problem), "lse", tensors.o, o_bytes, "O");
+  std::string name;
+  uintptr_t begin;
+  size_t bytes, row;  // from its first element to its last one; of a row
+  std::vector<Dimension> dimensions;
+};
+
+Memory memory_of(const Problem& problem, const char* name, const void* begin, const Strides& at,
+                 bool of_keys) {
+  const bool paged = of_keys && problem.page_size > 0;
+  const size_t rows =
+      paged ? size_t(problem.page_size) : (of_keys ? problem.kv_rows() : problem.q_rows());
+  return {name,
+          uintptr_t(begin),
+          span_bytes(problem, at, of_keys),
+          size_t(problem.head_dim) * 2,
+          {{size_t(at.block) * 2, size_t(paged ? problem.pages : problem.blocks())},
+           {size_t(at.head) * 2, size_t(of_keys ? problem.key_heads() : problem.heads)},
+           {size_t(at.row) * 2, rows}}};
 }
 
-// What fa_attention_with is asked for.
+Memory memory_of_bytes(const char* name, const void* begin, size_t bytes) {
+  return {name, uintptr_t(begin), bytes, bytes, {}};
+}
+
+Memory memory_of_lse(const Problem& problem, const Tensors& tensors) {
+  return memory_of_bytes("lse", tensors.lse, lse_bytes(problem));
+}
+
+// In how many neighbouring bytes of every `period` all elements lie, counted from the first one's.
+size_t inside(const Memory& memory, size_t period) {
+  size_t bytes = memory.row;
+  for (const auto& [stride, size] : memory.dimensions) {
+    if (stride % period != 0) bytes += stride * (size - 1);
+  }
+  return bytes;
+}
+
+bool overlap(const Memory& a, const Memory& b) {
+  if (a.begin >= b.begin + b.bytes || b.begin >= a.begin + a.bytes) return false;
+  // Slices of one tensor: in every period the elements of one lie between those of the other.
+  for (const Memory* const each : {&a, &b}) {
+    for (const auto& [period, size] : each->dimensions) {
+      if (size < 2 || period == 0) continue;
+      const size_t gap = (period + b.begin % period - a.begin % period) % period;
+      if (gap >= inside(a, period) && gap + inside(b, period) <= period) return false;
+    }
+  }
+  return true;
+}
+
+// Kernels read their inputs while others of their CTAs write outputs already.
+void check_overlap(const std::vector<Memory>& outputs, const std::vector<Memory>& inputs) {
+  for (size_t i = 0; i < outputs.size(); i++) {
+    std::vector<Memory> others = inputs;
+    others.insert(others.end(), outputs.begin(), outputs.begin() + ptrdiff_t(i));
+    for (const Memory& other : others) {
+      if (!overlap(outputs[i], other)) continue;
+      const std::string& name = outputs[i].name;
+      throw BadInput(name + " overlaps " + other.name + ": give " + name + " memory of its own");
+    }
+  }
+}
+
+std::vector<Memory> inputs_of(const Problem& problem, const Tensors& tensors) {
+  return {memory_of(problem, "Q", tensors.q, tensors.q_strides, false),
+          memory_of(problem, "K", tensors.k, tensors.k_strides, true),
+          memory_of(problem, "V", tensors.v, tensors.v_strides, true)};
+}
+
+// What fa_attention_with or, for gradients, fa_attention_backward is asked for.
 struct Call {
   const Kernel* kernel = nullptr;  // null: the best
   int (*wants_end)() = nullptr;
+  bool gradients;
   Problem problem;
   Tensors tensors;
 
   // Of the pointers, `given` has those that are arguments of their own.
-  Call(const char* name, const fa_problem* of_caller, const fa_options* with, Tensors given) {
+  Call(const char* name, const fa_problem* of_caller, const fa_options* with, Tensors given,
+       bool of_gradients = false)
+      : gradients(of_gradients) {
     if (!name) throw BadInput("the pointer to the kernel's name is null");
     if (!of_caller) throw BadInput("the pointer to the problem is null");
-    if (name != kBest) kernel = &find_kernel(name);
+    if (name != kBest) kernel = gradients ? &find_gradient_kernel(name).kernel : &find_kernel(name);
     const fa_options options = read_options(with);
     wants_end = options.wants_end;
     sentences([&] {
@@ -234,21 +291,25 @@ struct Call {
       given.k_strides = read(options.k_strides);
       given.v_strides = read(options.v_strides);
       given.o_strides = read(options.o_strides);
-      tensors = with_strides(problem, given);
+      tensors = with_strides(problem, given, gradients);
     });
   }
 
   // The kernel that runs on the current GPU. Throws Unsupported if none does.
   Choice choose() const {
-    if (!kernel) return best_kernel(problem, tensors);
+    if (!kernel) return best();
     const std::string why = refusal(*kernel, problem, tensors);
     if (why.empty()) return {kernel, {}};
     std::string instead;
     try {
-      instead = "; " + best_kernel(problem, tensors).kernel->name + " takes it";
+      instead = "; " + best().kernel->name + " takes it";
     } catch (const Unsupported&) {  // nor does any other
     }
     throw Unsupported(kernel->name + " " + why + instead);
+  }
+
+  Choice best() const {
+    return gradients ? best_gradient_kernel(problem, tensors) : best_kernel(problem, tensors);
   }
 
   // Errors in body name the fields of fa.h.
@@ -270,18 +331,27 @@ size_t workspace_bytes(const Kernel& kernel, const Problem& problem) {
 }
 
 // What the kernel itself refuses, such as shared memory that is too small, has its name, too.
-void run_named(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
+template <typename AnyKernel, typename AnyTensors>
+void run_named(const AnyKernel& kernel, const std::string& name, const Problem& problem,
+               const AnyTensors& tensors) {
   try {
     run(kernel, problem, tensors);
   } catch (const Unsupported& error) {
-    throw Unsupported(kernel.name + " " + error.what());
+    throw Unsupported(name + " " + error.what());
   }
+}
+
+// Throws unless memory that the caller gives is enough.
+void check_workspace(const Kernel& kernel, const Tensors& tensors, size_t needed) {
+  if (!tensors.workspace || tensors.workspace_bytes >= needed) return;
+  throw BadInput("workspace_bytes is " + std::to_string(tensors.workspace_bytes) + ", but " +
+                 kernel.name + " needs " + std::to_string(needed) + ": ask fa_plan_backward");
 }
 
 #ifdef FA_WITH_CUDA
 
-// The GPU whose memory Q is. Throws BadInput unless K, V and O are there, too.
-int device_of(const Tensors& tensors) {
+// The GPU whose memory Q is. Throws BadInput unless all other tensors are there, too.
+int device_of(const Tensors& tensors, const GradientTensors* gradients = nullptr) {
   const auto device = [](const void* pointer, const char* tensor) {
     cudaPointerAttributes attributes{};
     check_cuda(cudaPointerGetAttributes(&attributes, pointer), "looking at a pointer");
@@ -309,6 +379,13 @@ int device_of(const Tensors& tensors) {
   if (tensors.block_table) {
     check(tensors.block_table, "block_table");
     check(tensors.kv_lens, "kv_lens");
+  }
+  if (gradients) {
+    check(gradients->d_o, "dO");
+    check(gradients->d_q, "dQ");
+    check(gradients->d_k, "dK");
+    check(gradients->d_v, "dV");
+    if (tensors.workspace) check(tensors.workspace, "the workspace");
   }
   return chosen;
 }
@@ -345,29 +422,50 @@ class LoadsWhileCapturing {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-void attention(const Call& call) {
-  const LoadsWhileCapturing loads;
-  const CurrentDevice current(device_of(call.tensors));
-  const Kernel& kernel = *call.choose().kernel;
-  const Problem& problem = call.problem;
-  Tensors tensors = call.tensors;
+// Calls body with a workspace of `bytes` in `tensors`, out of the stream's memory pool.
+template <typename Body>
+void with_workspace(Tensors& tensors, size_t bytes, const Body& body) {
   auto* const stream = static_cast<cudaStream_t>(tensors.stream);
-  tensors.workspace_bytes = workspace_bytes(kernel, problem);
-  if (tensors.workspace_bytes == 0) return run_named(kernel, problem, tensors);
-  check_cuda(cudaMallocAsync(&tensors.workspace, tensors.workspace_bytes, stream),
-             "allocating the workspace");
+  tensors.workspace_bytes = bytes;
+  if (bytes == 0) return body();
+  check_cuda(cudaMallocAsync(&tensors.workspace, bytes, stream), "allocating the workspace");
   const auto free = [&] { return cudaFreeAsync(tensors.workspace, stream); };
   try {
-    if (kernel.zeroed_bytes) {
-      check_cuda(cudaMemsetAsync(tensors.workspace, 0, kernel.zeroed_bytes(), stream),
-                 "filling the workspace");
-    }
-    run_named(kernel, problem, tensors);
+    body();
   } catch (...) {
     free();
     throw;
   }
   check_cuda(free(), "returning the workspace");
+}
+
+void attention(const Call& call) {
+  const LoadsWhileCapturing loads;
+  const CurrentDevice current(device_of(call.tensors));
+  const Kernel& kernel = *call.choose().kernel;
+  Tensors tensors = call.tensors;
+  with_workspace(tensors, workspace_bytes(kernel, call.problem), [&] {
+    if (tensors.workspace_bytes > 0 && kernel.zeroed_bytes) {
+      check_cuda(cudaMemsetAsync(tensors.workspace, 0, kernel.zeroed_bytes(),
+                                 static_cast<cudaStream_t>(tensors.stream)),
+                 "filling the workspace");
+    }
+    run_named(kernel, kernel.name, call.problem, tensors);
+  });
+}
+
+void backward(const Call& call, const GradientTensors& given) {
+  const LoadsWhileCapturing loads;
+  const CurrentDevice current(device_of(call.tensors, &given));
+  const Kernel& kernel = *call.choose().kernel;
+  const size_t needed = workspace_bytes(kernel, call.problem);
+  GradientTensors tensors = given;
+  const auto launch = [&] {
+    run_named(find_gradient_kernel(kernel.name), kernel.name, call.problem, tensors);
+  };
+  check_workspace(kernel, tensors.forward, needed);
+  if (tensors.forward.workspace) return launch();
+  with_workspace(tensors.forward, needed, launch);
 }
 
 #else
@@ -380,24 +478,73 @@ struct Counted {
 thread_local std::optional<Counted> last_run;
 thread_local std::string counters_text;
 
-// Copies O to where the caller wants it, and nothing of what is between its rows.
-void copy_rows(const Problem& problem, const Tensors& tensors, const Buffer& o) {
-  const Strides& strides = tensors.o_strides;
-  if (strides == problem.strides()) return o.download(tensors.o);
-  std::vector<uint16_t> all(o.size() / 2);
-  o.download(all.data());
-  for (size_t row = 0; row < problem.row_count(); row++) {
-    const size_t head = row / problem.q_rows(), heads = size_t(problem.heads);
-    const size_t at = strides.at(head / heads, head % heads, row % problem.q_rows());
-    std::copy_n(&all[at], problem.head_dim, static_cast<uint16_t*>(tensors.o) + at);
+// Copies an output to where the caller wants it, and nothing of what is between its rows.
+void copy_rows(const Problem& problem, bool of_keys, const Strides& strides, const Buffer& from,
+               void* to) {
+  const size_t heads = size_t(of_keys ? problem.key_heads() : problem.heads);
+  const size_t rows = of_keys ? problem.kv_rows() : problem.q_rows();
+  if (strides == problem.contiguous(int(heads), rows)) return from.download(to);
+  std::vector<uint16_t> all(from.size() / 2);
+  from.download(all.data());
+  for (size_t row = 0; row < size_t(problem.blocks()) * heads * rows; row++) {
+    const size_t head = row / rows;
+    const size_t at = strides.at(head / heads, head % heads, row % rows);
+    std::copy_n(&all[at], problem.head_dim, static_cast<uint16_t*>(to) + at);
   }
 }
 
-// The tensors are copied into memory whose edges are watched, as the programs' own tensors are.
-void attention(const Call& call) {
-  const Kernel& kernel = *call.choose().kernel;
-  const Problem& problem = call.problem;
-  const Tensors& tensors = call.tensors;
+// The tensors of a call, copied into memory whose edges are watched, as the programs' own tensors
+// are. From the first element to the last one: what is between the rows of outputs is the caller's.
+struct Watched {
+  Buffer q, k, v, o;
+  std::optional<Buffer> workspace, lse;
+  std::vector<Buffer> lists;
+  Tensors tensors;
+
+  Watched(const Problem& problem, const Tensors& given, const Kernel& kernel)
+      : q("Q", span_bytes(problem, given.q_strides, false)),
+        k("K", span_bytes(problem, given.k_strides, true)),
+        v("V", span_bytes(problem, given.v_strides, true)),
+        o("O", span_bytes(problem, given.o_strides, false)),
+        tensors(given) {
+    q.upload(given.q);
+    k.upload(given.k);
+    v.upload(given.v);
+    tensors.q = q.data();
+    tensors.k = k.data();
+    tensors.v = v.data();
+    tensors.o = o.data();
+    const auto copy = [&](const char* name, const int* from, size_t count) -> const int* {
+      if (!from) return nullptr;
+      lists.emplace_back(name, count * sizeof(int)).upload(from);
+      return static_cast<const int*>(lists.back().data());
+    };
+    const size_t batch = size_t(problem.batch);
+    tensors.cu_seqlens_q = copy("cu_seqlens_q", given.cu_seqlens_q, batch + 1);
+    tensors.cu_seqlens_kv = copy("cu_seqlens_kv", given.cu_seqlens_kv, batch + 1);
+    tensors.kv_lens = copy("kv_lens", given.kv_lens, batch);
+    if (given.block_table) {
+      const size_t entries = batch * size_t(problem.table_pages());
+      tensors.block_table = copy("block_table", given.block_table, entries);
+    }
+    if (given.lse) {
+      lse.emplace("lse", lse_bytes(problem));
+      tensors.lse = static_cast<float*>(lse->data());
+    }
+    tensors.workspace = nullptr;
+    tensors.workspace_bytes = 0;
+    if (const size_t needed = workspace_bytes(kernel, problem); needed > 0) {
+      workspace.emplace("workspace", needed);
+      if (kernel.zeroed_bytes) workspace->zero(kernel.zeroed_bytes());
+      tensors.workspace = workspace->data();
+      tensors.workspace_bytes = workspace->size();
+    }
+  }
+};
+
+// Calls body, which runs the kernel, while no other call runs one, and keeps what it did.
+template <typename Body>
+void alone(const Call& call, const Kernel& kernel, const Body& body) {
   thread_local bool runs = false;  // a second call would wait for the mutex that its thread has
   if (runs) {
     throw std::runtime_error(
@@ -415,52 +562,64 @@ void attention(const Call& call) {
 #endif
   end_launches_when(call.wants_end);
   last_run.reset();
-  // From the first element to the last one. What is between the rows of O is the caller's.
-  Buffer q("Q", span_bytes(problem, tensors.q_strides, false));
-  Buffer k("K", span_bytes(problem, tensors.k_strides, true));
-  Buffer v("V", span_bytes(problem, tensors.v_strides, true));
-  Buffer o("O", span_bytes(problem, tensors.o_strides, false));
-  q.upload(tensors.q);
-  k.upload(tensors.k);
-  v.upload(tensors.v);
-  Tensors watched = tensors;
-  watched.q = q.data();
-  watched.k = k.data();
-  watched.v = v.data();
-  watched.o = o.data();
-  std::optional<Buffer> workspace, lse;
-  std::vector<Buffer> lists;
-  const auto copy = [&](const char* name, const int* from, size_t count) -> const int* {
-    if (!from) return nullptr;
-    lists.emplace_back(name, count * sizeof(int)).upload(from);
-    return static_cast<const int*>(lists.back().data());
-  };
-  const size_t batch = size_t(problem.batch);
-  watched.cu_seqlens_q = copy("cu_seqlens_q", tensors.cu_seqlens_q, batch + 1);
-  watched.cu_seqlens_kv = copy("cu_seqlens_kv", tensors.cu_seqlens_kv, batch + 1);
-  watched.kv_lens = copy("kv_lens", tensors.kv_lens, batch);
-  if (tensors.block_table) {
-    const size_t entries = batch * size_t(problem.table_pages());
-    watched.block_table = copy("block_table", tensors.block_table, entries);
-  }
-  if (tensors.lse) {
-    lse.emplace("lse", lse_bytes(problem));
-    watched.lse = static_cast<float*>(lse->data());
-  }
-  if (const size_t needed = workspace_bytes(kernel, problem); needed > 0) {
-    workspace.emplace("workspace", needed);
-    if (kernel.zeroed_bytes) workspace->zero(kernel.zeroed_bytes());
-    watched.workspace = workspace->data();
-    watched.workspace_bytes = workspace->size();
-  }
   take_counts();  // of a launch that failed
-  run_named(kernel, problem, watched);
-  copy_rows(problem, tensors, o);
-  if (lse) lse->download(tensors.lse);
-  last_run = Counted{kernel.name, problem, take_counts()};
+  body();
+  last_run = Counted{kernel.name, call.problem, take_counts()};
+}
+
+void attention(const Call& call) {
+  const Kernel& kernel = *call.choose().kernel;
+  const Tensors& tensors = call.tensors;
+  alone(call, kernel, [&] {
+    const Watched watched(call.problem, tensors, kernel);
+    run_named(kernel, kernel.name, call.problem, watched.tensors);
+    copy_rows(call.problem, false, tensors.o_strides, watched.o, tensors.o);
+    if (watched.lse) watched.lse->download(tensors.lse);
+  });
+}
+
+void backward(const Call& call, const GradientTensors& given) {
+  const Kernel& kernel = *call.choose().kernel;
+  const Problem& problem = call.problem;
+  const Tensors& tensors = call.tensors;
+  check_workspace(kernel, given.forward, workspace_bytes(kernel, problem));
+  alone(call, kernel, [&] {
+    Watched watched(problem, tensors, kernel);
+    watched.o.upload(tensors.o);
+    watched.lse->upload(tensors.lse);
+    Buffer d_o("dO", watched.o.size()), d_q("dQ", watched.q.size()), d_k("dK", watched.k.size()),
+        d_v("dV", watched.v.size());
+    d_o.upload(given.d_o);
+    run_named(find_gradient_kernel(kernel.name), kernel.name, problem,
+              GradientTensors{watched.tensors, d_o.data(), d_q.data(), d_k.data(), d_v.data()});
+    copy_rows(problem, false, tensors.q_strides, d_q, given.d_q);
+    copy_rows(problem, true, tensors.k_strides, d_k, given.d_k);
+    copy_rows(problem, true, tensors.v_strides, d_v, given.d_v);
+  });
 }
 
 #endif
+
+// Says in `plan` which kernel runs, and returns how many bytes of workspace it needs.
+size_t plan(const char* kernel, const fa_problem* problem, const fa_options* options,
+            [[maybe_unused]] int device, const char** plan, bool of_gradients) {
+  if (!plan) throw BadInput("the pointer to the plan is null");
+  const Call call(kernel, problem, options, {}, of_gradients);
+  size_t bytes = 0;
+  call.sentences([&] {
+#ifdef FA_WITH_CUDA
+    const CurrentDevice current(device);
+#endif
+    const Choice choice = call.choose();
+    plan_text = choice.kernel->name;
+    for (const auto& [faster, why] : choice.faster) {
+      plan_text += "\n" + with_fields(faster->name + " " + why);
+    }
+    *plan = plan_text.c_str();
+    bytes = workspace_bytes(*choice.kernel, call.problem);
+  });
+  return bytes;
+}
 
 }  // namespace
 }  // namespace fa
@@ -500,28 +659,60 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
       if (uintptr_t(call.tensors.lse) % alignof(float) != 0) {
         throw fa::BadInput("the pointer to lse must be a multiple of 4 bytes");
       }
-      fa::check_overlap(call.problem, call.tensors);
+      const fa::Tensors& tensors = call.tensors;
+      std::vector<fa::Memory> outputs{
+          fa::memory_of(call.problem, "O", tensors.o, tensors.o_strides, false)};
+      if (tensors.lse) outputs.push_back(fa::memory_of_lse(call.problem, tensors));
+      fa::check_overlap(outputs, fa::inputs_of(call.problem, tensors));
       fa::attention(call);
     });
   });
 }
 
-fa_status fa_plan(const char* kernel, const fa_problem* problem, const fa_options* options,
-                  [[maybe_unused]] int device, const char** plan) {
+fa_status fa_attention_backward(const char* kernel, const fa_problem* problem,
+                                const fa_options* options, const void* q, const void* k,
+                                const void* v, const void* o, const void* d_o, void* d_q, void* d_k,
+                                void* d_v, void* workspace, size_t workspace_bytes, void* stream) {
   return fa::guarded([&] {
-    if (!plan) throw fa::BadInput("the pointer to the plan is null");
-    const fa::Call call(kernel, problem, options, {});
+    const fa::Call call(
+        kernel, problem, options,
+        {q, k, v, const_cast<void*>(o), workspace, workspace_bytes, stream},  // O is read alone
+        /*of_gradients=*/true);
     call.sentences([&] {
-#ifdef FA_WITH_CUDA
-      const fa::CurrentDevice current(device);
-#endif
-      const fa::Choice choice = call.choose();
-      fa::plan_text = choice.kernel->name;
-      for (const auto& [faster, why] : choice.faster) {
-        fa::plan_text += "\n" + fa::with_fields(faster->name + " " + why);
+      const fa::Problem& of = call.problem;
+      const fa::Tensors& tensors = call.tensors;
+      const fa::GradientTensors gradients{tensors, d_o, d_q, d_k, d_v};
+      if (!tensors.lse) {
+        throw fa::BadInput("lse is null: gradients need the log-sum-exp of the forward call");
       }
-      *plan = fa::plan_text.c_str();
+      fa::check_pointers(gradients);
+      if (workspace) fa::check_alignment(workspace, "the workspace");
+      std::vector<fa::Memory> inputs = fa::inputs_of(of, tensors);
+      inputs.push_back(fa::memory_of(of, "O", o, tensors.o_strides, false));
+      inputs.push_back(fa::memory_of(of, "dO", d_o, tensors.o_strides, false));
+      inputs.push_back(fa::memory_of_lse(of, tensors));
+      std::vector<fa::Memory> outputs{fa::memory_of(of, "dQ", d_q, tensors.q_strides, false),
+                                      fa::memory_of(of, "dK", d_k, tensors.k_strides, true),
+                                      fa::memory_of(of, "dV", d_v, tensors.v_strides, true)};
+      if (workspace) {
+        outputs.push_back(fa::memory_of_bytes("the workspace", workspace, workspace_bytes));
+      }
+      fa::check_overlap(outputs, inputs);
+      fa::backward(call, gradients);
     });
+  });
+}
+
+fa_status fa_plan(const char* kernel, const fa_problem* problem, const fa_options* options,
+                  int device, const char** plan) {
+  return fa::guarded([&] { fa::plan(kernel, problem, options, device, plan, false); });
+}
+
+fa_status fa_plan_backward(const char* kernel, const fa_problem* problem, const fa_options* options,
+                           int device, const char** plan, size_t* workspace_bytes) {
+  return fa::guarded([&] {
+    const size_t bytes = fa::plan(kernel, problem, options, device, plan, true);
+    if (workspace_bytes) *workspace_bytes = bytes;
   });
 }
 

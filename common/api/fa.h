@@ -1,6 +1,6 @@
 /* The kernels of this repository for programs in C, and in whatever can call C.
  *
- *   O = softmax(Q K^T / sqrt(head_dim)) V, forward, without dropout.
+ *   O = softmax(Q K^T / sqrt(head_dim)) V, without dropout, and its gradients.
  *
  * Q, K, V and O are tensors of fp16 or bf16, contiguous [batch, heads, seq_len, head_dim]: element
  * (b, h, n, d) is number ((b * heads + h) * seq_len + n) * head_dim + d. batch and heads are at
@@ -86,7 +86,8 @@ typedef struct fa_options {
   /* A second output, fp32, [batch, heads, seq_len] or of packed sequences [heads, q_rows]: the
    * natural logarithm of each row's sum of e^score over the keys that it sees, with score = scale *
    * q k; -inf if it sees none. From it and O the results of several parts of the keys are merged.
-   * It is in the memory that Q is in and overlaps no other tensor. Null: not wanted. */
+   * It is in the memory that Q is in and overlaps no other tensor. Null: not wanted. The gradients
+   * need it (fa_attention_backward). */
   float* lse;
   /* K and V in pages of 16, 32, 64, 128 or 256 keys: they are [pages, kv_heads, page_size,
    * head_dim], and sequence i has the first kv_lens[i] keys of kv_len. Its keys from j * page_size
@@ -157,9 +158,42 @@ FA_API fa_status fa_attention_with(const char* kernel, const fa_problem* problem
 FA_API fa_status fa_plan(const char* kernel, const fa_problem* problem, const fa_options* options,
                          int device, const char** plan);
 
-/* Why this thread's last call of fa_attention, fa_attention_with, fa_plan or fa_counters failed:
- * one sentence, or the emulator's report, which has several lines. Empty after success. Lives until
- * the thread's next call. */
+/* The gradients of a loss with respect to Q, K and V, from `d_o`, its gradient with respect to O.
+ * dK and dV of a head are sums over the heads of Q that read it. What no query sees has zeros.
+ *
+ * Problem and options are those of the forward call that gave o and options->lse. Here both are
+ * read, and lse must be there, at a multiple of 16 bytes. dO lies as O, dQ as Q, dK as K and dV as
+ * V: the same dtype, shape and strides, so no two rows of Q, of K or of V have an element in common
+ * either. Rows of dQ, dK and dV may lie between each other, as slices of one tensor do, but no
+ * element of them belongs to another tensor, else it is FA_BAD_INPUT. K and V are not in pages.
+ *
+ * `kernel` is "backward" (compute capability 9.0), "backward_mma" (8.0 and later) or
+ * "backward_plain", which are not among fa_kernels(), or "best": the first of these that runs here.
+ * All give dK and dV of the same bits in each run; dQ has these from backward_plain alone, because
+ * the others add to it in any order.
+ *
+ * `workspace` has as many bytes as fa_plan_backward() says, begins at a multiple of 16 bytes and is
+ * in the memory that Q is in; with fewer it is FA_BAD_INPUT. The next call of the same stream may
+ * have it, too. Null: the library takes it from the stream's memory pool and returns it there. The
+ * emulator has memory of its own.
+ *
+ * Streams, captures, errors and fa_counters() are as with fa_attention. On the emulator the three
+ * gradients are complete when the call returns FA_OK, and unchanged if it does not. */
+FA_API fa_status fa_attention_backward(const char* kernel, const fa_problem* problem,
+                                       const fa_options* options, const void* q, const void* k,
+                                       const void* v, const void* o, const void* d_o, void* d_q,
+                                       void* d_k, void* d_v, void* workspace,
+                                       size_t workspace_bytes, void* stream);
+
+/* The same as fa_plan for fa_attention_backward: `plan` gets the kernel's name and, with "best",
+ * why it is no faster one. `workspace_bytes`, which may be null, gets what it needs, or 0. */
+FA_API fa_status fa_plan_backward(const char* kernel, const fa_problem* problem,
+                                  const fa_options* options, int device, const char** plan,
+                                  size_t* workspace_bytes);
+
+/* Why this thread's last call of a function that returns fa_status, or of fa_counters, failed: one
+ * sentence, or the emulator's report, which has several lines. Empty after success. Lives until the
+ * thread's next call. */
 FA_API const char* fa_error(void);
 
 /* What this thread's last kernel did on the emulator, as JSON with the names of

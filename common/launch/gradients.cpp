@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/launch/launch.h"
@@ -25,14 +26,36 @@ void register_gradient_kernel(const GradientKernel& kernel) {
 
 const std::vector<GradientKernel>& gradient_kernels() { return all_of_gradients(); }
 
-void run(const GradientKernel& kernel, const Problem& problem, const GradientTensors& tensors) {
-  validate(problem, kernel.kernel.takes.any_length);
+const GradientKernel& find_gradient_kernel(std::string_view name) {
+  std::string names;
+  for (const GradientKernel& each : gradient_kernels()) {
+    if (each.kernel.name == name) return each;
+    names += (names.empty() ? "" : ", ") + each.kernel.name;
+  }
+  throw BadInput("unknown kernel of gradients '" + std::string(name) + "', there are: " + names);
+}
+
+Choice best_gradient_kernel(const Problem& problem, const Tensors& with_strides) {
+  std::vector<const Kernel*> by_speed;
+  for (const GradientKernel& each : gradient_kernels()) by_speed.push_back(&each.kernel);
+  std::stable_sort(by_speed.begin(), by_speed.end(), [](const Kernel* a, const Kernel* b) {
+    return a->needs.compute_capability > b->needs.compute_capability;
+  });
+  return first_that_takes(by_speed, problem, with_strides);
+}
+
+void check_pointers(const GradientTensors& tensors) {
   check_pointers(tensors.forward);
   check_alignment(tensors.forward.lse, "log-sum-exp");
   check_alignment(tensors.d_o, "dO");
   check_alignment(tensors.d_q, "dQ");
   check_alignment(tensors.d_k, "dK");
   check_alignment(tensors.d_v, "dV");
+}
+
+void run(const GradientKernel& kernel, const Problem& problem, const GradientTensors& tensors) {
+  validate(problem, kernel.kernel.takes.any_length);
+  check_pointers(tensors);
   GradientTensors all = tensors;
   all.forward = with_strides(problem, tensors.forward, true);
   if (const std::string why = refusal(kernel.kernel, problem, all.forward); !why.empty()) {

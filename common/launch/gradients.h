@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "common/launch/problem.h"   // IWYU pragma: export
@@ -47,6 +48,16 @@ struct GradientKernel {
 // All of this program, by name.
 const std::vector<GradientKernel>& gradient_kernels();
 void register_gradient_kernel(const GradientKernel& kernel);
+
+// The one with this name. Throws BadInput.
+const GradientKernel& find_gradient_kernel(std::string_view name);
+
+// The fastest one that takes the tensors on the GPU present: the one that needs the latest GPU.
+// Throws Unsupported if none does. The choice's kernels are those of gradient_kernels().
+Choice best_gradient_kernel(const Problem& problem, const Tensors& with_strides);
+
+// Throws BadInput unless all pointers but the workspace's are there and multiples of 16 bytes.
+void check_pointers(const GradientTensors& tensors);
 
 // Launches it. Throws Unsupported for a problem that the kernel does not take or a workspace that
 // is too small, and BadInput for tensors that are not there or not 16-byte aligned, and for strides

@@ -300,8 +300,13 @@ std::vector<const Kernel*> by_speed(const Problem& problem) {
 }
 
 Choice best_kernel(const Problem& problem, const Tensors& with_strides) {
+  return first_that_takes(by_speed(problem), problem, with_strides);
+}
+
+Choice first_that_takes(const std::vector<const Kernel*>& by_speed, const Problem& problem,
+                        const Tensors& with_strides) {
   Choice choice;
-  for (const Kernel* const each : by_speed(problem)) {
+  for (const Kernel* const each : by_speed) {
     std::string why = refusal(*each, problem, with_strides);
     if (why.empty()) {
       choice.kernel = each;

@@ -188,9 +188,11 @@ struct Choice {
   std::vector<std::pair<const Kernel*, std::string>> faster;  // and its refusal
 };
 
-// The fastest kernel that takes the tensors on the GPU present. Throws Unsupported if none does,
-// with what the most general ones take.
+// The fastest kernel that takes the tensors on the GPU present, of all or of those given from the
+// fastest on. Throws Unsupported if none does, with what the most general ones take.
 Choice best_kernel(const Problem& problem, const Tensors& with_strides);
+Choice first_that_takes(const std::vector<const Kernel*>& by_speed, const Problem& problem,
+                        const Tensors& with_strides);
 inline constexpr std::string_view kBest = "best";
 
 // The names of kernels in kernels/next end in it.

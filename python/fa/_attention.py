@@ -46,7 +46,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
               check: bool = True) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(scale q k^T) v, forward, without dropout.
+    """softmax(scale q k^T) v, without dropout. Of torch tensors it can be differentiated.
 
     q: (batch, heads, seq_len, head_dim), with any seq_len, head_dim 64 or 128, and batch * heads at most 65535.
     k, v: (batch, kv_heads, kv_len, head_dim), with any kv_len, and kv_heads a divisor of heads: each head of k is for
@@ -68,8 +68,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     none is zeros.
     cu_seqlens_q, cu_seqlens_k: sequences of different lengths, one behind the other in tensors (heads, rows, head_dim).
     Arrays of int32, on q's device: the first row of each sequence, and at the end the number of rows.
-    max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call waits to find a length that is not given, and does
-    not check what is in cu_seqlens where both are.
+    max_seqlen_q, max_seqlen_k: the longest of them. On a GPU the call, and backward() again, waits to find a length that
+    is not given, and does not check what is in cu_seqlens where both are.
     block_table, seqused_k: k and v in pages, tensors (pages, heads, page_size, head_dim) with page_size 16, 32, 64, 128 or
     256. Arrays of int32, on q's device, (batch, most pages
     of a sequence) and (batch,): the pages of each sequence in the order of its keys, and its number of keys, also 0. On a
@@ -86,8 +86,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     are in float32.
 
     On a GPU the kernel is launched into torch's current stream, and for other libraries into CUDA's default stream; the
-    call does not wait. It may be captured in a CUDA graph and compiled with torch.compile(fullgraph=True). It has no
-    backward pass.
+    call does not wait. It may be captured in a CUDA graph and compiled with torch.compile(fullgraph=True).
+
+    Gradients of q, k and v come from the fastest kernel of gradients that takes the problem, and have the tensors' dtype; sums
+    are in float32. After torch.use_deterministic_algorithms(True) they come from backward_plain, which is slow and gives the same
+    bits each time. A call whose result is differentiated keeps log-sum-exp, so it takes no kernel from 01 to 16, which give none.
+    Without gradients are k and v in pages, the second result of return_lse, and gradients themselves.
 
     Raises BadInput for a wrong argument, Unsupported where this GPU cannot run the kernel, and LaunchError with CUDA's
     error or the emulator's report. All three are fa.Error.

@@ -23,6 +23,8 @@ def in_cache(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any, b
         if tensor is not None and name in ("q", "k_cache", "v_cache", "k", "v") and tensor.dim() != 4:
             of = "(batch, seq_len, heads, head_dim)" if name in "qkv" else "(batch, most keys, kv_heads, head_dim)"
             raise BadInput(f"{name} has the shape {tuple(tensor.shape)}, but fa takes {of}")
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k_cache, v_cache, k, v)):
+        raise BadInput("fa.flash_attn_with_kvcache has no gradients: call it under torch.no_grad(), or train with fa.flash_attn_func")
     if k_cache.shape != v_cache.shape:
         raise BadInput(f"v_cache has the shape {tuple(v_cache.shape)}, but k_cache has {tuple(k_cache.shape)}")
     if (k is None) != (v is None):

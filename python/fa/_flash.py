@@ -32,13 +32,14 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
                     causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                     deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None,
                     check: bool = True) -> Any:
-    """What flash_attn.flash_attn_func computes, forward: softmax(softmax_scale q k^T) v.
+    """What flash_attn.flash_attn_func computes, with its gradients: softmax(softmax_scale q k^T) v.
 
     q: (batch, seq_len, heads, head_dim). k, v: (batch, kv_len, kv_heads, head_dim), with kv_heads a divisor of heads. Only
-    the elements of a row need be neighbours: no tensor is copied.
+    the elements of a row need be neighbours: no tensor is copied, but the gradients' kernel gets copies of slices.
     causal: aligned at the bottom right, as FlashAttention's is from 2.1 on. The row of a query without keys is zeros.
     dropout_p, window_size, softcap, alibi_slopes: refused, unless they are as by default.
-    deterministic: without effect, since it is about the backward pass, which is not here.
+    deterministic: gradients of q are sums in any order, unless torch.use_deterministic_algorithms(True) was called before. Without
+    that call True is refused where gradients are wanted; elsewhere it changes nothing.
     return_attn_probs: a tuple of three, (out, softmax_lse, None). softmax_lse is (batch, heads, seq_len), of float32, in
     natural logarithms; of a row without keys it is -inf, where FlashAttention has inf. The third would be the probabilities
     with their dropout, which FlashAttention does not give without dropout either.
@@ -46,7 +47,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
 
     Returns a new tensor of q's shape, dtype and device. Streams, graphs and errors are those of fa.attention.
     """
-    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs, kernel, check)
+    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, kernel, check)
 
 
 @overload
@@ -69,7 +70,7 @@ def flash_attn_qkvpacked_func(qkv: Any, dropout_p: float = 0.0, softmax_scale: f
                               check: bool = True) -> Any:
     """The same for q, k and v in one tensor, (batch, seq_len, 3, heads, head_dim), as one projection gives them."""
     _check_packed("qkv", qkv, "(batch, seq_len, 3, heads, head_dim)", 3)
-    return _attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+    return _attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                       return_attn_probs, kernel, check)
 
 
@@ -93,7 +94,7 @@ def flash_attn_kvpacked_func(q: Any, kv: Any, dropout_p: float = 0.0, softmax_sc
                              check: bool = True) -> Any:
     """The same for k and v in one tensor, (batch, kv_len, 2, kv_heads, head_dim)."""
     _check_packed("kv", kv, "(batch, kv_len, 2, kv_heads, head_dim)", 2)
-    return _attention(q, kv[:, :, 0], kv[:, :, 1], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+    return _attention(q, kv[:, :, 0], kv[:, :, 1], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                       return_attn_probs, kernel, check)
 
 
@@ -128,7 +129,7 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
     """
     if block_table is not None:
         raise BadInput("block_table goes with fa.attention and fa.flash_attn_with_kvcache, where no sequences are packed: here pass None")
-    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs, kernel, check,
+    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, kernel, check,
                       cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
 
 
@@ -188,7 +189,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
     if cache_leftpad is not None:
         raise BadInput("cache_leftpad is given, but in fa a sequence begins with the cache's first key: pass None")
     where = in_cache(q, k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, block_table)
-    result = _attention(q, where.pop("k"), where.pop("v"), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes,
+    result = _attention(q, where.pop("k"), where.pop("v"), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, False,
                         return_softmax_lse, kernel, check, **where)
     return result[:2] if return_softmax_lse else result
 
@@ -200,7 +201,8 @@ def _check_packed(name: str, tensor: Any, shape: str, parts: int) -> None:
 
 
 def _attention(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float | None, causal: bool, window_size: tuple[int, int],
-               softcap: float, alibi_slopes: Any, return_attn_probs: bool, kernel: int | str | None, check: bool, **others: Any) -> Any:
+               softcap: float, alibi_slopes: Any, deterministic: bool, return_attn_probs: bool, kernel: int | str | None, check: bool,
+               **others: Any) -> Any:
     for name, value, default, what in (("dropout_p", dropout_p, 0.0, "dropout"),
                                        ("window_size", tuple(window_size) if isinstance(window_size, list) else window_size, _WHOLE, "sliding window"),
                                        ("softcap", softcap, 0.0, "cap of scores")):
@@ -208,6 +210,12 @@ def _attention(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float | 
             raise BadInput(f"{name} is {value!r}, but fa has no {what}: pass {default!r}")
     if alibi_slopes is not None:
         raise BadInput("alibi_slopes are given, but fa has no bias of scores: pass None")
+    if deterministic and any(getattr(each, "requires_grad", False) for each in (q, k, v)):
+        import torch
+
+        if torch.is_grad_enabled() and not torch.are_deterministic_algorithms_enabled():
+            raise BadInput("deterministic is True, but for that fa takes the switch of torch: call torch.use_deterministic_algorithms(True) "
+                           "first, or pass False")
     result = attention(q, k, v, kernel=kernel, layout="bnhd", scale=softmax_scale, causal=causal, return_lse=return_attn_probs,
                        check=check, **others)
     return (*result, None) if return_attn_probs else result

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -120,14 +120,16 @@ def _load(path: Path) -> ctypes.CDLL:
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     try:
         library = ctypes.CDLL(str(path))
-        library.fa_plan  # noqa: B018 - whether it has one
+        library.fa_attention_backward  # noqa: B018 - whether it has one
     except (OSError, AttributeError) as problem:
         raise ImportError(f"{path} is no library of fa, or of an older one: {problem}") from None
     library.fa_attention_with.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options),
                                           *[ctypes.c_void_p] * 5]
+    library.fa_attention_backward.argtypes = [*library.fa_attention_with.argtypes[:3], *[ctypes.c_void_p] * 9, ctypes.c_size_t, ctypes.c_void_p]
     library.fa_kernels.argtypes = [ctypes.POINTER(_Kernel), ctypes.c_int]
     library.fa_plan.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options), ctypes.c_int,
                                 ctypes.POINTER(ctypes.c_char_p)]
+    library.fa_plan_backward.argtypes = [*library.fa_plan.argtypes, ctypes.POINTER(ctypes.c_size_t)]
     for function in (library.fa_architectures, library.fa_backend, library.fa_counters, library.fa_error, library.fa_version):
         function.argtypes, function.restype = [], ctypes.c_char_p
     return library
@@ -259,22 +261,40 @@ def plan(call: Call, number: int = 0, lse: bool = False) -> Plan:
 
 def run(call: Call, pointers: tuple[int, ...], stream: int, lse: int = 0) -> None:
     """fa_attention_with: `pointers` to q, k, v, o; `stream` a cudaStream_t; `lse` a pointer to float32 for each row, or 0."""
+    _run("fa_attention_with", call, (*pointers, stream), lse)
+
+
+def workspace_of_gradients(call: Call, number: int = 0) -> int:
+    """fa_plan_backward: how many bytes run_backward needs on the GPU of this number; none on the emulator, which has its own."""
+    library, text, size = _libraries[call.backend], ctypes.c_char_p(), ctypes.c_size_t()
+    if status := library.fa_plan_backward(call.kernel, call.problem, call.options, number, text, size):
+        raise _ERRORS[status](library.fa_error().decode(errors="replace"))
+    return size.value if call.backend == "cuda" else 0
+
+
+def run_backward(call: Call, pointers: tuple[int, ...], workspace: tuple[int, int], stream: int, lse: int) -> None:
+    """fa_attention_backward: `pointers` to q, k, v, o and the gradients of o, q, k and v; `workspace` a pointer and its bytes."""
+    _run("fa_attention_backward", call, (*pointers, *workspace, stream), lse)
+
+
+def _run(name: str, call: Call, arguments: tuple[int, ...], lse: int) -> None:
     backend, kernel, problem, options = call
     library = _libraries[backend]
+    function = getattr(library, name)
     if lse:  # other threads may have the same call
         options = _Options.from_buffer_copy(options)
         options.lse = lse
     if backend != "cuda":
         _last.library = library
     if backend == "cuda" or threading.current_thread() is not threading.main_thread():
-        status = library.fa_attention_with(kernel, problem, options, *pointers, stream)
+        status = function(kernel, problem, options, *arguments)
     else:
-        status = _run_until_signal(library, kernel, problem, options, pointers)
+        status = _run_until_signal(function, kernel, problem, options, arguments)
     if status:
         raise _ERRORS[status](library.fa_error().decode(errors="replace"))
 
 
-def _run_until_signal(library: ctypes.CDLL, kernel: bytes, problem: _Problem, options: _Options, pointers: tuple[int, ...]) -> int:
+def _run_until_signal(function: Callable[..., int], kernel: bytes, problem: _Problem, options: _Options, arguments: tuple[int, ...]) -> int:
     """Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's
     does, ends the call."""
     raised: list[BaseException] = []
@@ -291,7 +311,7 @@ def _run_until_signal(library: ctypes.CDLL, kernel: bytes, problem: _Problem, op
     try:
         for number in before:
             signal.signal(number, handle)
-        status: int = library.fa_attention_with(kernel, problem, options, *pointers, None)
+        status = function(kernel, problem, options, *arguments)
     finally:
         for number, handler in before.items():
             if signal.getsignal(number) is handle:  # else a handler has set another one

@@ -33,6 +33,8 @@ def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise BadInput(f"{name} is of type {type(tensor).__name__}, but fa.ring_attention takes torch tensors")
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise BadInput("fa.ring_attention has no gradients: call it under torch.no_grad(), or train with fa.attention")
     if not (dist.is_available() and dist.is_initialized()):
         raise BadInput("fa.ring_attention needs torch.distributed.init_process_group, which nothing has called")
     rank, world = dist.get_rank(group), dist.get_world_size(group)

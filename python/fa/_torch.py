@@ -1,4 +1,5 @@
-"""fa.attention and fa.plan for torch tensors: the operator fa::attention, which torch.compile keeps whole."""
+"""fa.attention and fa.plan for torch tensors: the operator fa::attention, which torch.compile keeps whole, and the operator
+of its gradients, fa::attention_backward."""
 
 import inspect
 from typing import Any
@@ -51,10 +52,13 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
                 _calls.clear()
             _calls[key] = call
     o, lse = _outputs(q, bnhd, return_lse)
-    # What torch.cuda.current_stream(q.device).cuda_stream says, in a tenth of the time.
-    stream = torch._C._cuda_getCurrentRawStream(q.get_device()) if q.is_cuda else 0
-    _library.run(call, (*pointers, o.data_ptr()), stream, 0 if lse is None else lse.data_ptr())
+    _library.run(call, (*pointers, o.data_ptr()), _stream(q), 0 if lse is None else lse.data_ptr())
     return o, lse
+
+
+def _stream(q: torch.Tensor) -> int:
+    # What torch.cuda.current_stream(q.device).cuda_stream says, in a tenth of the time.
+    return torch._C._cuda_getCurrentRawStream(q.get_device()) if q.is_cuda else 0
 
 
 def _views(given: Given) -> tuple[dict[str, View], _library.Packed | _library.Paged | None]:
@@ -93,6 +97,98 @@ def _(*given: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return _both(*_outputs(of["q"], of.get("bnhd", False), of.get("return_lse", False)))
 
 
+# ---- gradients ------------------------------------------------------------------------------------------------------------
+_NOT_IN_PAGES = "k and v in pages have no gradients: call fa under torch.no_grad(), or pass k and v in one piece"
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """A gradient's memory: with the tensor's strides, unless elements of the tensor coincide or there are others between them."""
+    made = torch.empty_like(tensor)
+    return made if made.stride() == tensor.stride() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format) if tensor.data_ptr() % 16 else tensor
+
+
+def _run_backward(d_o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
+                  causal: bool, cu_seqlens_q: torch.Tensor | None, cu_seqlens_k: torch.Tensor | None, max_seqlen_q: int | None,
+                  max_seqlen_k: int | None, scale: float | None, bnhd: bool, checked: bool) -> tuple[torch.Tensor, ...]:
+    """What autograd wants of _run: the gradients of q, k and v, from that of o. o and lse are _run's."""
+    tensors, gradients = {}, []
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        gradients.append(_like(tensor))  # a kernel writes it in the tensor's own strides
+        tensors[name] = tensor if gradients[-1].stride() == tensor.stride() else tensor.contiguous()
+    d_o, o, lse = (_aligned(each.contiguous()) for each in (d_o, o, lse))
+    if cu_seqlens_q is not None and cu_seqlens_k is not None:
+        tensors.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    # The other kernels add to the gradients of q in any order.
+    kernel = "backward_plain" if torch.are_deterministic_algorithms_enabled() else _library.BEST
+    given = Given(tensors, kernel, bnhd, causal, max_seqlen_q, max_seqlen_k, False, scale, checked)
+    views, others = _views(given)
+    call = prepared(given, views, others, views["q"]._replace(shape=tuple(o.shape), strides=None))
+    size = _library.workspace_of_gradients(call, q.get_device() if q.is_cuda else 0)
+    workspace = q.new_empty(size, dtype=torch.uint8)  # of torch's own memory, which a GPU's may all be
+    pointers = (*(tensors[name].data_ptr() for name in "qkv"), *(each.data_ptr() for each in (o, d_o, *gradients)))
+    _library.run_backward(call, pointers, (workspace.data_ptr() if size else 0, size), _stream(q), lse.data_ptr())
+    return tuple(gradients)
+
+
+_definition.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, Tensor? cu_seqlens_q, "
+                   "Tensor? cu_seqlens_k, int? max_seqlen_q, int? max_seqlen_k, float? scale, bool bnhd, bool checked) -> (Tensor, Tensor, Tensor)",
+                   tags=(torch.Tag.pt2_compliant_tag,))
+# log-sum-exp as a caller gets it, who might make a loss of it.
+_definition.define("lse_of(Tensor lse, Tensor o) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+
+
+@torch.library.impl(_definition, "attention_backward", "CPU")
+@torch.library.impl(_definition, "attention_backward", "CUDA")
+def _(*given: Any) -> tuple[torch.Tensor, ...]:
+    return _run_backward(*given)
+
+
+@torch.library.register_fake("fa::attention_backward", lib=_definition)
+def _(d_o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
+    return _like(q), _like(k), _like(v)
+
+
+@torch.library.impl(_definition, "lse_of", "CompositeExplicitAutograd")
+def _(lse: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+    return lse.clone()
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    of = dict(zip(inspect.signature(_run).parameters, inputs))
+    if of["block_table"] is not None:
+        raise _library.BadInput(_NOT_IN_PAGES)
+    ctx.given = {name: of[name] for name in ("max_seqlen_q", "max_seqlen_k", "scale", "bnhd", "checked")}
+    ctx.causal, (o, lse) = of["causal"], output
+    ctx.mark_non_differentiable(lse)  # as a caller gets it, it is lse_of's
+    ctx.save_for_backward(of["q"], of["k"], of["v"], o, lse, of["cu_seqlens_q"], of["cu_seqlens_k"])
+
+
+def _backward(ctx: Any, d_o: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+    q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k = ctx.saved_tensors
+    if lse.dim() != q.dim() - 1:
+        raise _library.BadInput("torch.ops.fa.attention needs return_lse=True where gradients are wanted, as fa.attention calls it")
+    gradients = torch.ops.fa.attention_backward(d_o, q, k, v, o, lse, ctx.causal, cu_seqlens_q, cu_seqlens_k, *ctx.given.values())
+    return *gradients, *[None] * 12  # the operator's other arguments
+
+
+def _refuse(sentence: str) -> Any:
+    def backward(*_: Any) -> None:
+        raise _library.BadInput(sentence)
+
+    return backward
+
+
+torch.library.register_autograd("fa::attention", _backward, setup_context=_keep, lib=_definition)
+torch.library.register_autograd("fa::attention_backward", _refuse(
+    "fa has no second derivatives: leave create_graph out, or compute this attention with torch's own"), lib=_definition)
+torch.library.register_autograd("fa::lse_of", _refuse(
+    "log-sum-exp has no gradient in fa, only the output has: take lse.detach()"), lib=_definition)
+
+
 def _is_watched() -> bool:
     """Whether something of torch has to see the operator: a compiler, a trace, a mode, a transform, a profiler."""
     return (torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0 or
@@ -100,9 +196,9 @@ def _is_watched() -> bool:
             torch.autograd.profiler._is_profiler_enabled)  # in any thread, since it may watch all of them
 
 
-def _judged(given: Given) -> tuple[Given, bool]:
-    """The tensors as a call takes them, and whether they are ordinary ones. Raises BadInput for what must not be left to the
-    operator: kinds, and gradients."""
+def _judged(given: Given) -> tuple[Given, bool, bool]:
+    """The tensors as a call takes them, whether they are ordinary ones, and whether gradients are wanted. Raises BadInput for what
+    must not be left to the operator: kinds, and gradients that are not there."""
     tensors = given.tensors
     q, k, v = tensors["q"], tensors["k"], tensors["v"]
     ordinary = len(tensors) == 3 and type(q) is type(k) is type(v) is torch.Tensor
@@ -111,9 +207,16 @@ def _judged(given: Given) -> tuple[Given, bool]:
             raise _library.BadInput(f"{name} is of type {type(tensor).__name__}, but q of type {type(q).__name__}")
     for name in [name for name, tensor in tensors.items() if tensor.is_meta]:
         raise _library.BadInput(f"{name} is on meta and has no data, which fa needs")
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise _library.BadInput("fa has no backward pass: call it under torch.no_grad(), or pass tensors without "
-                                "requires_grad")
+    gradients = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if gradients:
+        transform = None if torch.compiler.is_compiling() else torch._C._functorch.peek_interpreter_stack()
+        if transform is not None and transform.key() == torch._C._functorch.TransformType.Grad:
+            raise _library.BadInput("fa has no gradients for torch.func: take them with backward() or torch.autograd.grad")
+        if "block_table" in tensors:
+            raise _library.BadInput(_NOT_IN_PAGES)
+        if given.kernel[:1].isdigit():
+            raise _library.BadInput(f"kernel {given.kernel} gives no log-sum-exp, which gradients need: leave kernel out, or call fa under "
+                                    "torch.no_grad()")
     if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(each).tangent is not None for each in (q, k, v)):
         raise _library.BadInput("fa has no forward-mode derivatives: pass tensors without tangents")
     kind = q.device.type
@@ -122,23 +225,26 @@ def _judged(given: Given) -> tuple[Given, bool]:
         cast = {name: tensors[name].to(dtype) for name in "qkv"
                 if tensors[name].is_floating_point() and tensors[name].dtype not in (dtype, torch.float64)}
         given = given._replace(tensors={**tensors, **cast}) if cast else given
-    return given, ordinary
+    return given, ordinary, gradients
 
 
 def plan(given: Given) -> _library.Plan:
-    given, _ = _judged(given)
+    given, _, gradients = _judged(given)
+    given = given._replace(return_lse=given.return_lse or gradients)
     return plan_of(given, *_views(given))
 
 
 def run(given: Given) -> Any:
     """The operator. Where nobody watches, what it runs: torch takes longer to find that out than all the rest takes."""
-    given, ordinary = _judged(given)
+    given, ordinary, gradients = _judged(given)  # gradients are made of log-sum-exp, too
     tensors = given.tensors
     q, k, v = tensors["q"], tensors["k"], tensors["v"]
     # A tensor with the negative bit is not what its memory says, until torch has called an operator with it.
-    ordinary = ordinary and not (_is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
+    ordinary = ordinary and not (gradients or _is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
     call = _run if ordinary else _operator
     o, lse = call(q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
-                  given.max_seqlen_k, given.return_lse, tensors.get("block_table"), tensors.get("seqused_k"), given.scale, given.bnhd,
-                  given.check)
-    return (o, lse) if given.return_lse else o
+                  given.max_seqlen_k, given.return_lse or gradients, tensors.get("block_table"), tensors.get("seqused_k"), given.scale,
+                  given.bnhd, given.check)
+    if not given.return_lse:
+        return o
+    return o, torch.ops.fa.lse_of(lse, o) if gradients else lse
