@@ -37,7 +37,7 @@ SENTENCE_WORDS, PARAGRAPH_WORDS = 35, 90
 
 CHAPTER = re.compile(r"docs/(?:(\d\d)_|beyond/)\w+\.md")
 Budget = namedtuple("Budget", "words tables links")
-BUDGETS = {"10": Budget(2500, 5, 10), "11": Budget(3000, 4, 10), "16": Budget(2500, 5, 10), None: Budget(2500, 4, 10)}
+BUDGETS = {"10": Budget(2200, 5, 10), "11": Budget(2500, 4, 10), "16": Budget(2500, 5, 10), None: Budget(2500, 4, 10)}
 ANY_CHAPTER = Budget(2200, 4, 10)
 README = Budget(900, 2, 10)
 
