@@ -431,7 +431,7 @@ class Browser(ScriptTest):
           })));
           found.about = [...document.querySelectorAll("section .note")].map((note) => note.textContent).join(" ");
           const button = (i) => document.querySelectorAll("[role=group] button")[i];
-          button(2).click();
+          found.framed = document.querySelectorAll(".cell.framed").length;
           button(2).click();
           found.second = status();
           button(3).click();
@@ -447,7 +447,6 @@ class Browser(ScriptTest):
           const ends = () => [...document.querySelectorAll("tbody tr:last-child td:last-child")].map((cell) => cell.textContent);
           found.own = ends();
           found.alerts.push(take("0, 200, 0, 0"));
-          button(2).click();
           found.first = status();
           found.alerts.push(take("0, 0, 200, 0, 0"));
           button(3).click();
@@ -474,6 +473,7 @@ class Browser(ScriptTest):
         for words in (f"more than {real_constant('10', 'kMaxGrowthLog2'):.0f} in", f"{real_constant('16', 'kMargin'):.0f} above",
                       f"exceeds 2^{math.log2(real_constant('16', 'kMaxSum')):.0f},", f"beyond 2^{math.log2(real_constant('16', 'kLost')):.0f} the row"):
             self.assertIn(words.replace("-", "\u2212"), found["about"])
+        self.assertEqual((found["begins"], found["framed"]), ("Block 1 of 8. The first block: there is nothing to rescale.", 2))
         self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.3012.")
         self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled once.", "Rescaled 0 times."])
         self.assertEqual(found["disabled"], [False, False, True, True])
@@ -502,13 +502,13 @@ class Browser(ScriptTest):
           };
           const take = (id) => { location.hash = "#" + id; dispatchEvent(new Event("hashchange")); };
           const warning = () => document.querySelector(".warnings").textContent;
-          found.loaded = press("load tile 0");
           found.blocked = buttons().slice(0, 4).map((button) => button.disabled);
           found.first = press("bring box", 2);
           found.back = press("Back");
           found.right = [press("Any order"), warning(), buttons().map((button) => button.disabled)].slice(1);
+          found.start = press("Start");
           take("half_the_bytes");
-          press("Next", 4);
+          press("Next", 3);
           found.half = warning();
           take("one_byte_less");
           press("Any order");
@@ -524,7 +524,8 @@ class Browser(ScriptTest):
             "read_parity": ["wrong", "hangs"], "half_the_bytes": ["wrong", "hangs"], "one_byte_less": ["hangs"],
             "twice_the_bytes": ["hangs"], **dict.fromkeys(("no_wait", "half_the_arrivals"), ["right", "wrong", "hangs"])})
         self.assertEqual([tuple(wait) for wait in found["waits"]], list(ring_waits("kernels/12_tma.cu", len(found["waits"]))))
-        self.assertEqual(found["loaded"], "The thread announces 32,768 bytes at full[0] and starts the copy of tile 0.")
+        self.assertEqual(found["begins"], "The thread announces 32,768 bytes at full[0] and starts the copy of tile 0.")
+        self.assertEqual(found["start"], "Nothing is loaded yet. Choose what goes on, or press Next.")
         self.assertEqual(found["blocked"], [False, False, True, True])
         self.assertEqual(found["first"], "Box 1 of tile 0 is in stage 0. Phase 0 of full[0] is over.")
         self.assertEqual(found["back"], "Box 0 of tile 0 is in stage 0. full[0] lacks 16,384 bytes.")

@@ -193,6 +193,7 @@ export function start(root, data) {
   function begin() {
     ring = machine(data, id);
     past = [{state: ring.begin(), said: "Nothing is loaded yet. Choose what goes on, or press Next."}];
+    if (ring.open(now()).includes(0)) past.push({...ring.step(now(), 0), role: 0});  // the first tile is ordered
     const {ends, states} = ring.endings();
     orders.textContent = `Tried here in all orders (${states.toLocaleString("en")} different situations): ` +
       (ends.length === 1 ? `every order ends ${ENDS[ends[0]]}.` : `some orders end ${ends.map((end) => ENDS[end]).join(", others ")}.`);

@@ -143,7 +143,7 @@ export function start(root, data) {
     block = Math.min(block, 2 ** Math.floor(Math.log2(preset.scores.length)));
     runs = Object.fromEntries(MODES.map(([mode]) =>
       [mode, preset.steps?.[`${mode} ${block}`] ?? stepsOf(preset.scores, block, mode, data)]));
-    step = 0;
+    step = 1;  // after the first block, so there is something to see
     input.value = preset.scores.join(", ");
     arithmetic.textContent = preset.steps
       ? "These numbers come from a program of this repository, which computes in fp32 with the GPU's exponentials."
