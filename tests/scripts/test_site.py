@@ -223,6 +223,11 @@ class Markdown(unittest.TestCase):
         self.assertNotIn("<!--", html)
         self.assertEqual(export.plain(page), "| a |\n|-|\n| 1 |\n\n```html\n<!-- z -->\n```\n\n`<!-- code -->` b  c\n\ne\n\ng\n")
 
+    def test_what_is_for_the_repository_alone(self):
+        page = self.page("a\n\n<!-- not on the site -->\nb\n\n```bash\nc\n```\n<!-- /not on the site -->\n\nd")
+        self.assertEqual((page.html, export.plain(page)), ("<p>a</p>\n<p>d</p>\n", "a\n\nd\n"))
+        self.assertNotIn("build/site", export.plain(Page("README.md", self.warnings.append)))
+
     def test_links(self):
         html = self.page("[a](12_tma.md#the-picture) [b](../kernels/12_tma.cu#L3-L5) [c](../README.md) [d](../tests/golden) "
                          "[e](../bench/schema.json)").html

@@ -31,6 +31,7 @@ CELL, NAME = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=[A-Za-z0-9]
 PLAIN = re.compile(r'<span class="(?:w|n|p|o|mi|mf|mh)">([^<]*)</span>')  # the text's colour: pages have half the size without
 # A picture that has a form for phones, as README has it for a site that adds none.
 TWO_FORMS = re.compile(r'<picture><source [^>]*>\s*<img src="([^"]*)" alt="([^"]*)"></picture>')
+ELSEWHERE = re.compile(r"<!-- not on the site -->\n.*?<!-- /not on the site -->\n+", re.DOTALL)
 ATTRIBUTE = re.compile(r"\b(href|src)\s*=\s*\"([^\"]*)\"")
 
 
@@ -57,7 +58,7 @@ class Page:
     def __init__(self, path, warn, text=None):
         self.path, self.url = path, url_of(path)
         text = (ROOT / path).read_text(encoding="utf-8") if text is None else text
-        self.text = with_whole_diffs(TWO_FORMS.sub(r"![\2](\1)", text))
+        self.text = with_whole_diffs(TWO_FORMS.sub(r"![\2](\1)", ELSEWHERE.sub("", text)))
         self.warn = lambda sentence: warn(f"{path}: {sentence}")
         self.title, self.description = path, ""
         self.headings = []  # (level, anchor, HTML)

@@ -65,7 +65,7 @@ def ladder_map(p):
         y += high
     for i, (meaning, look) in enumerate(LOOKS.items()):
         p.key(right - 300 + 108 * i if wide else edge + 124 * i, 19 if wide else y + 12, meaning, look, 11.5, 12, 16, 10)
-    p.note(y + 24, f"Stroke in the bar: FlashAttention-3, {rounded(fa3)} TFLOP/s. End of the bar: {peak}, the data sheet.")
+    p.note(y + 24, f"Stroke: FlashAttention-3, {rounded(fa3)} TFLOP/s. End of the bar: {MACHINE['sm']['wgmma_flops']:,} FLOPs per cycle and SM at the data sheet's clock.")
     p.height = y + 34
 
 
