@@ -1674,7 +1674,7 @@ int main(int count, char** words) {
             int main(int, char** words) { f<<<1, 128>>>(0, atoi(words[1])); }"""
         outputs = self.runs(text, [[str(how)] for how in range(1, 12)], [1] * 11)
         for output, says in zip(outputs, (
-                "mul24.lo.s32 at mine.cu:5: the emulator does not have this instruction; docs/your_own_kernel.md says which there are",
+                "mul24.lo.s32 at mine.cu:5: the emulator does not have this instruction; docs/emulator/what_is_there.md says which there are",
                 "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 at mine.cu:6: of mma the emulator knows m16n8k8 and m16n8k16",
                 "mov.u64 at mine.cu:7: the emulator has no register %pm0_64",
                 "ld.shared.f32 at mine.cu:8: byte -1024 of shared memory is outside", "add.u32 at mine.cu:9: it has 2 operands, and needs 3",
@@ -1993,7 +1993,7 @@ int main(int count, char** words) {
         with mock.patch.dict(os.environ, FA_BUSY_AFTER="0"):
             output = self.emulate("__global__ void f() { __nanosleepy(1); }\nint main() {}\n", code=2)
         self.assertRegex(output, r"(?m)^building \w+ and the emulator, .* \.\.\.$\n(.|\n)*^compiling .*mine\.cu \.\.\.$")
-        self.assertIn("mine.cu:1: the emulator has no __nanosleepy; docs/your_own_kernel.md says what of CUDA is there", output)
+        self.assertIn("mine.cu:1: the emulator has no __nanosleepy; docs/emulator/what_is_there.md says what of CUDA is there", output)
         output = self.emulate("__global__ void f(half* x) { *x = 0; }\nint main() {}\n", code=2)
         self.assertIn("mine.cu:1: half is in cuda_fp16.h, which the file does not include\n", output)
         output = self.emulate('#define F(name) name\nF(int f)() { asm("mov.u32 %%laneid;"); return 1; }\nint main() {}\n', code=2)

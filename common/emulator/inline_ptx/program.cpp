@@ -579,7 +579,7 @@ void Instruction::expect_end() const {
 
 void Instruction::unknown(const std::string& sentence) const {
   throw Unknown(sentence.empty() ? "the emulator does not have this instruction; "
-                                   "docs/your_own_kernel.md says which there are"
+                                   "docs/emulator/what_is_there.md says which there are"
                                  : sentence);
 }
 

@@ -237,16 +237,16 @@ def explain(messages, sources):
             like_cuda = re.match(r"__|cuda[A-Z_]|cg$|cooperative|atomic|cu[A-Z]|make_|h2?(abs|add|sub|mul|div|fma|neg|min|max|exp|log|sqrt|"
                                  r"rsqrt|rcp|sin|cos|floor|ceil|rint|trunc|eq|ne|lt|le|gt|ge|is)[a-z0-9_]*$", name)
             if space or like_cuda:
-                fail(f"{file}:{line}: the emulator has no {space[1] if space else ''}{name}; docs/your_own_kernel.md says what of CUDA is there")
+                fail(f"{file}:{line}: the emulator has no {space[1] if space else ''}{name}; docs/emulator/what_is_there.md says what of CUDA is there")
         if member := NO_MEMBER.search(text):
             name, space = (group for group in member.groups() if group)
-            fail(f"{file}:{line}: the emulator has no {space}::{name}; docs/your_own_kernel.md says what of CUDA is there")
+            fail(f"{file}:{line}: the emulator has no {space}::{name}; docs/emulator/what_is_there.md says what of CUDA is there")
         if assertion := ASSERTION.match(text):  # a sentence of the emulator's own headers, or of the file
             where = CALLER.search(messages)
             at = f"{where[1]}:{where[2]}" if where and "/common/emulator/" in file else f"{file}:{line}"
             fail(f"{at}: {assertion[1]}")
         if missing := re.match(r"([\w/.]+): No such file", text):
-            fail(f"{file}:{line}: there is no header {missing[1]}, neither here nor in the emulator; docs/your_own_kernel.md "
+            fail(f"{file}:{line}: there is no header {missing[1]}, neither here nor in the emulator; docs/emulator/what_is_there.md "
                  "says what of CUDA is there")
     sys.stderr.write(messages)
     fail("the file does not compile")
@@ -285,7 +285,7 @@ def main():
                     "kernel's instructions did, and a report if threads race or leave their memory.",
                     "The program's folder, arguments and exit code are its own; after a report, or above a limit, the code\n"
                     "is 1. A file that cannot be translated or compiled: 2; no emulator, or another user's checkout: 4.\n"
-                    "docs/your_own_kernel.md says what of CUDA is there.\n"
+                    "docs/emulator/what_is_there.md says what of CUDA is there.\n"
                     "Further sources may follow the first; the program's arguments come after them, or after --.\n"
                     "Examples:\n  scripts/fa emulate examples/transpose.cu\n  scripts/fa emulate main.cu kernels.cu -I include\n"
                     "  scripts/fa emulate --json counts.json --at-most sectors=1.1 --github mine.cu")
