@@ -15,10 +15,10 @@ from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_
                      needs_venv, not_passed, overlaps, peer_results, results)
 
 from fa_tools.laboratory.profile import METRICS
-from fa_tools.press import chart, ladder
+from fa_tools.press import chart, cycles, ladder
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
 from fa_tools.press.charts.roofline import load_profile
-from fa_tools.press.doc_tables import pieces
+from fa_tools.press.doc_tables import pieces, read
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import hopper_pictures, narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW, constant, real_constant
@@ -109,6 +109,53 @@ class Roofline(SpecTest):
             with self.subTest(message):
                 why = self.specs(data or peer_results(), profile=profile_)["roofline"]
                 self.assertTrue(isinstance(why, str) and why.startswith(message), why)
+
+
+class Cycles(SpecTest):
+    def test_the_parts_are_the_whole(self):
+        launches = cycles.launches()
+        self.assertEqual([kernel[:2] for kernel in launches], ["10", "11", "12", "13", "14", "15", "16"])
+        for kernel, launch in launches.items():
+            with self.subTest(kernel):
+                self.assertAlmostEqual(sum(launch.parts.values()), 1)
+                self.assertGreaterEqual(min(launch.parts.values()), 0)
+                self.assertEqual([part for part in cycles.PARTS if part in launch.parts], [*launch.parts])
+                self.assertAlmostEqual(100 * launch.parts["products"], launch.record["under_load"]["share"])
+                self.assertEqual("slower" in launch.parts, kernel.startswith("10"))
+                self.assertEqual(("ends" in launch.parts, "within" in launch.parts, "both" in launch.parts),
+                                 (True, True, False) if launch.miss <= cycles.CLOSE else (False, False, True))
+
+    def test_the_share_is_of_4096_flops_per_cycle_and_sm(self):
+        for record in read("peers/under_load")["records"]:
+            load = record["under_load"]
+            operations = 4 * record["batch"] * record["heads"] * record["seq_len"] ** 2 * record["head_dim"]
+            if not record["kernel"].startswith("ceiling/"):
+                self.assertAlmostEqual(load["share"], 100 * operations / (132 * 4096 * load["clock_mhz"] * 1e3 * load["time_ms"]["median"]), 5)
+        self.assertNotIn("share", read("bf16_d128")["records"][0])
+
+    def test_rounds(self):
+        sm = {"count": 132, "shared_kib": 228}
+        for kernel, shared, tokens, rounds in (("10_instruction_tuning", 98304, 4096, (2048, 264, 8)), ("16_max_free", 197632, 4096, (2048, 132, 16)),
+                                               ("16_max_free", 197632, 256, (128, 132, 1))):
+            record = {"kernel": kernel, "batch": 4, "heads": 16, "seq_len": tokens, "shared_memory_bytes": shared}
+            self.assertEqual(cycles.rounds_of(record, sm), rounds)
+
+    def test_a_line_and_the_lengths_it_is_fitted_to(self):
+        a, b, miss = cycles.line_through([(4, 1400), (8, 1800), (32, 4200)])
+        self.assertEqual([round(value, 6) for value in (a, b, miss)], [1000, 100, 0])
+        self.assertGreater(cycles.line_through([(4, 1400), (8, 1900), (32, 4200)])[2], 0.02)
+        self.assertEqual(cycles.line_through([(4, 1400), (8, 1800)])[2], math.inf)
+        records = [{"seq_len": tokens, "round_clock_mhz": clocks} for tokens, clocks in ((512, [1980, 1965]), (512, [1905]), (1024, [1980, 1700]))]
+        self.assertEqual(cycles.steady_lengths(records, 1980), [512])
+
+    def test_a_bar_has_its_parts_from_left_to_right(self):
+        for theme in (CHARTS_LIGHT, CHARTS_DARK, CHARTS_DARK._replace(phone=True)):
+            rows = dict(chart.docs_specs())["h200-cycles"](theme)["data"]["values"]
+            for kernel, launch in cycles.launches().items():
+                bar = [row for row in rows if row["kernel"] == kernel]
+                self.assertEqual([row["part"] for row in bar], [cycles.PARTS[part] for part in launch.parts])
+                self.assertEqual([row["from"] for row in bar], [0, *(row["to"] for row in bar[:-1])])
+                self.assertAlmostEqual(bar[-1]["to"], 100)
 
 
 class Beside(SpecTest):

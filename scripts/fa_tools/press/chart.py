@@ -22,14 +22,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from fa_tools.cards import BOOK, EMULATOR, card_of, file_named
+from fa_tools.press import cycles
 from fa_tools.press.charts.emulator import bounds_chart, emulator_ideal, emulator_ladder
 from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
-from fa_tools.press.charts.speeds import (beside_chart, cuda_ladder, grid_chart, grid_rows, length_chart, peer_length_chart, percents, scores_chart,
-                                          speedup_chart)
+from fa_tools.press.charts.speeds import (beside_chart, cuda_ladder, cycles_chart, grid_chart, grid_rows, length_chart, peer_length_chart, percents,
+                                          scores_chart, speedup_chart)
 from fa_tools.press.charts.themes import one_svg
 from fa_tools.press.figures.drawing import keep
-from fa_tools.product.limits import MACHINES, bound_of, kernels_of, machine_of
+from fa_tools.product.limits import MACHINES, bound_of, kernels_of, machine_named, machine_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
                               tell_apart)
 from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, named, need, read_json, relative, set_up, write_whole
@@ -54,6 +55,7 @@ DOCS_CHARTS = [
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
     Drawing(BOOK, ["inputs/scores"], None, only=("scores-4096",)),
     Drawing(BOOK, ["inputs/grid", "inputs/scores"], None, only=("grid",)),
+    Drawing(BOOK, [], None),  # of files that fa_tools.press.cycles chooses
     Drawing(EMULATOR, [f"{EMULATOR}:counts/d128_n256"], None),
     Drawing(f"{BOOK}-15", LADDER, None, only=("seq_len",), kernels=["14_*", "15_*", "peer/fa3", "peer/cudnn"]),
 ]
@@ -314,6 +316,9 @@ def is_fresh(path, spec_of):
 def docs_specs():
     """(name, spec function of a theme) of every chart in docs/charts."""
     for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
+        if not files:
+            yield f"{stem}-cycles", lambda theme: marked(cycles_chart(machine_named(BOOK)[0], cycles.launches(), theme), cycles.changed(), theme)
+            continue
         (group,) = group_files([ROOT / (file_named(name) or name) for name in files])
         group.keep(kernels)
         profile, counters = (word and read(ROOT / file_named(word), how) for word, how in ((profile, load_profile), (counters, load)))

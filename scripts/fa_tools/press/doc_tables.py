@@ -92,7 +92,7 @@ def read(name):
             shape = {field: data[field] for field in SHAPE}
             data["records"] = [{**shape, **launch} for launch in data["launches"]]
         elif "gemm_version" not in kinds:
-            data = with_copy(path, with_solution(path, read_results(ROOT / path)))
+            data = with_share(with_copy(path, with_solution(path, read_results(ROOT / path))))
         return data
 
 
@@ -121,6 +121,16 @@ def with_copy(path, data):
         found = {None: record["gbytes_per_s"] for record in matching(read(file), {"kernel": "ceiling/copy", "seq_len": "4096"})}
     for record in data["records"]:
         record["copy"] = found.get(problem_of(record), found.get(None))
+    return data
+
+
+def with_share(data):
+    """Gives figures under load the percent of the FLOPs that all SMs could have done in as many cycles, by the sampled clock; where
+    the card has wgmma, 4,096 per cycle and SM (bench/machines.json)."""
+    for figures in [record["under_load"] for record in data["records"] if "under_load" in record]:
+        sm = (machine_of(data["machine"]["gpu"]) or {}).get("sm", {})
+        if figures["clock_mhz"] and "wgmma_flops" in sm:
+            figures["share"] = 100e6 * figures["tflops"] / (data["machine"]["sm_count"] * sm["wgmma_flops"] * figures["clock_mhz"])
     return data
 
 
@@ -180,6 +190,7 @@ COLUMNS = {
     "clock": ("SM clock, MHz", "clock_mhz", "{:.0f}".format),
     "power": ("Power, W", "power_w", "{:.0f}".format),
     "joules": ("Joules per TFLOP", "joules_per_tflop", short),
+    "share": ("Of 4,096 FLOPs per cycle and SM, %", "share", "{:.1f}".format),  # with_share()
     "exp2": ("Exponentials", "counters.exp2", grouped),
     "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", grouped),
     **{field: (field, field, str) for field in (*SHAPE, *REST, *PRODUCT)},

@@ -36,7 +36,8 @@ Between a pair of comments, alone on their lines:
   <!-- /entries -->
   <!-- table: bf16_d128 head_dim=64,128 kernel=0[1-3]_* columns=kernel,median,ratio.peer/fa2 -->
   <!-- /table -->                                               the records that match, of one file or several, one a row
-                                                                (load.tflops: under load; ratio.best: to the library that
+                                                                (load.tflops: under load, load.share: of the
+                                                                Tensor Cores' limit at its clock; ratio.best: to the library that
                                                                 was the fastest; copy_percent: of a copy's bandwidth)
   <!-- lengths: bf16_d128 kernel=1[0-5]_* field=tflops -->
   <!-- /lengths -->                                             one figure, a kernel a row, a sequence length a column; of
@@ -46,6 +47,8 @@ Between a pair of comments, alone on their lines:
                                                                 (rows=launches: one launch a row)
   <!-- held-up: profile -->
   <!-- /held-up -->                                             by which counter the map says what held a kernel up
+  <!-- cycles: under_load -->
+  <!-- /cycles -->                                              where the cycles of a launch go, from kernel 10 on
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
                                                                 (reasons=no: without)
@@ -79,7 +82,7 @@ import sys
 from pathlib import Path
 
 from fa_tools.cards import file_named
-from fa_tools.press import ladder
+from fa_tools.press import cycles, ladder
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import FENCE, slug, with_fences
 from fa_tools.records import DAGGER, NOTE, mark
@@ -333,7 +336,7 @@ def grid(spec, old):
     return result
 
 
-WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, **TABLES}
+WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, "cycles": cycles.table, **TABLES}
 FROM_OLD = (grid, diff, line)  # these need what stands there
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 

@@ -180,6 +180,11 @@ def kernels_of(files, head_dim=None, stale=False):
 # --- From work to time -----------------------------------------------------------------------------------------
 
 
+def resident_ctas(sm, shared_bytes):
+    """On an SM at the same time, as far as shared memory allows."""
+    return max(1, min(MOST_CTAS, sm["shared_kib"] * 1024 // (shared_bytes + RESERVED)))
+
+
 def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
     """{resource: the least seconds}. `workspace_bytes`: what the launch had, if it is known."""
     sm, heads, l2 = machine["sm"], shape.batch * shape.heads, machine["l2_mib"] * 2**20
@@ -188,8 +193,7 @@ def seconds_of(work, shape, machine, shared_bytes, workspace_bytes=None):
     products = attention_flops(*shape[1:5]) - heads * (work.mma + work.wgmma)
     tensor_bytes = ELEMENT * heads * shape.seq_len * shape.head_dim  # Q, K, V or O
     scratch = heads * work.workspace
-    ctas = max(1, min(MOST_CTAS, sm["shared_kib"] * 1024 // (shared_bytes + RESERVED)))
-    loaded = max(3 * tensor_bytes + scratch, heads * work.past_l1 / ctas)
+    loaded = max(3 * tensor_bytes + scratch, heads * work.past_l1 / resident_ctas(sm, shared_bytes))
     moved = max(0, 4 * tensor_bytes - l2)
     if scratch:  # in pieces: the workspace is used again and again
         piece = workspace_bytes or work.workspace

@@ -6,8 +6,9 @@ beside the fastest library as a grid of lengths and spreads."""
 import math
 import statistics
 
-from fa_tools.press.charts.look import (BLUE, DASHES, ORANGE, OTHERS, RED, among, base, begin_of, beside, by, colours_of, kernel_axis,
-                                        layer, quantity, row_text, spread_within, why_not, with_halo, words)
+from fa_tools.press import cycles
+from fa_tools.press.charts.look import (BLUE, DASHES, GREEN, LIGHT, ORANGE, OTHERS, RED, among, base, begin_of, beside, by, colours_of,
+                                        kernel_axis, layer, mix, quantity, row_text, spread_within, why_not, with_halo, words)
 from fa_tools.press.ladder import factor, step_factors
 from fa_tools.records import GROWTHS, describe, describe_rest, display, kind, order, passed, shape_of, short
 
@@ -247,6 +248,31 @@ def percents(records, peers):
         if measured and record["run"] == peer["run"]:
             rows.append({**record, "percent": 100 * speed_over(record, peer)})
     return rows
+
+
+def cycles_chart(gpu, launches, theme):
+    """A bar for each kernel: all cycles of a launch. launches: fa_tools.press.cycles.launches()"""
+    pink = OTHERS[2]
+    looks = {"products": (theme.kernel, theme.background), "slower": (GREEN, LIGHT.text), "empty": (theme.ceiling, theme.text),
+             "ends": (ORANGE, LIGHT.text), "within": (pink, LIGHT.text), "both": (mix(ORANGE, pink, 0.5), LIGHT.text)}
+    rows = []
+    for kernel, launch in launches.items():
+        end = 0
+        for part, share in launch.parts.items():
+            rows.append({"kernel": kernel, "part": cycles.PARTS[part], "from": end, "to": end + 100 * share, "middle": end + 50 * share,
+                         "label": f"{100 * share:.0f}", "room": 100 * share})
+            end += 100 * share
+    x = quantity("from", "Percent of all cycles of all SMs", {"domain": [0, 100]}, tickCount=5, labelColor=theme.muted)
+    colour = by("part", {name: looks[part][0] for part, name in cycles.PARTS.items()}, title=None, orient="bottom", direction="vertical",
+                columns=1 if theme.phone else 2, columnPadding=30, labelLimit=300, labelColor=theme.text, labelFontSize=12,
+                symbolType="square")
+    spec = base(theme, f"Where the cycles go on {gpu}",
+                [describe(shape_of(next(iter(launches.values())).record)), "Under load: time \u00d7 sampled clock \u00d7 SMs of a launch"])
+    return {**spec, "width": 194 if theme.phone else 560, "height": {"step": 27}, "data": {"values": rows},
+            "encoding": {"y": kernel_axis([*launches], theme)},
+            "layer": [layer("bar", {"x": x, "x2": {"field": "to"}, "color": colour}),
+                      *(words({"x": {**x, "field": "middle"}}, where=f"datum.room >= {4 if theme.phone else 2} && datum.part === '{name}'",
+                              align="center", fontSize=11.5, color=looks[part][1]) for part, name in cycles.PARTS.items())]}
 
 
 def peer_length_chart(gpu, rows, peer, theme):
