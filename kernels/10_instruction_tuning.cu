@@ -4,8 +4,7 @@
 //              fewer: 2^x takes the scale in one FMA; O is rescaled only when a maximum has grown
 //              by more than 8 in log2; an ldmatrix of K or V serves four mma, not two. The rest
 //              goes between products: exponentials between mma, the next QK^T after PV.
-// Bottleneck   Eased: no unit of 09 was full, but a Tensor Core waited while its warps issued five
-//              others per mma. Left: two warps per scheduler, and the rate of mma.sync.
+// Bottleneck   Eased: 09 issued five other instructions per mma. Left: the rate of mma.sync.
 // Changed      Nearly every loop has the index m. The new softmax begins an iteration. Copies'
 //              addresses are computed once. O leaves in 16-byte chunks. 10_tuning.h has tile sizes.
 // Run          cmake --build --preset emulator --target 10_instruction_tuning &&
