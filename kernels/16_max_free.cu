@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kKeys>::kThreads, 1)
   // [/exponentials]
   // [hold]
   // Keeps the wait for PV below the exponentials: ptxas moves it up, but not past a fence that
-  // depends on their sums, and runs only where look() has work. Rows of 64 are faster without.
+  // depends on their sums and runs only where look() has work. Rows of 64 are faster without.
   const auto hold = [&] {
     if (R::kWide && kHeadDim == 128 && !fits()) ptx::fence_proxy_async();
   };
