@@ -121,6 +121,9 @@ constexpr Golden kGolden[] = {
     {"uneven_rows", 0x6f10ff85fd41db3b, 0x533a67dc897a72d0},
     {"huge_v", 0x6ca2cc564dabacd, 0xd3a8c9e64f0c1a15},
     {"outliers", 0x7ad9ae3dc5197b4b, 0xd31f42b0b6fbfb65},
+    {"student_t", 0xf8dbff2b85ac4e2a, 0x31b43856b8530867},
+    {"loud_channels", 0xed842ffd0ccb6e37, 0x71e815c451377d8f},
+    {"v_mean", 0x3dce3f15b1d06dc5, 0x59d4666ec96140eb},
     {"mixed_heads", 0x40b8a4b45c5024d1, 0x8b152aea64b7218f},
 };
 
@@ -291,6 +294,40 @@ TEST(Inputs, HotOnesStayFiniteHoweverManyKeysThereAre) {
     for (const auto* tensor : {&inputs.q, &inputs.k, &inputs.v}) {
       for (const uint16_t bits : *tensor) ASSERT_TRUE(std::isfinite(to_float(bits, p.dtype)));
     }
+  }
+}
+
+// What FP8 is judged on: tails, columns and a mean, and nothing else that differs from normal.
+TEST(Inputs, ThoseOfFp8AreWhatTheirNamesSay) {
+  for (const int d : {64, 128}) {
+    const Problem p = problem(1, 2, 1024, d, Dtype::kFp16);
+    const Inputs normal = make_inputs(p, "normal", 1), student = make_inputs(p, "student_t", 1),
+                 loud = make_inputs(p, "loud_channels", 1), mean = make_inputs(p, "v_mean", 1);
+    const auto number = [&](uint16_t bits) { return double(to_float(bits, p.dtype)); };
+    EXPECT_TRUE(loud.v == normal.v && mean.q == normal.q && mean.k == normal.k);
+    for (size_t i = 0; i < normal.q.size(); i++) {
+      const int c = int(i) % d;
+      const double factor = c == 5 ? 10 : c == (d == 64 ? 13 : 77) ? 8 : 1;
+      EXPECT_NEAR(number(loud.q[i]), factor * number(normal.q[i]), 0.02) << c;
+      EXPECT_NEAR(number(loud.k[i]), factor * number(normal.k[i]), 0.02) << c;
+      EXPECT_NEAR(number(mean.v[i]), number(normal.v[i]) + 1, 0.004);
+    }
+    // Of |t| with three degrees of freedom, 3.182 is exceeded by 5 % and 12.92 by 0.1 %.
+    for (const auto* tensor : {&student.q, &student.k, &student.v}) {
+      double above = 0, far = 0, below_zero = 0;
+      for (const uint16_t bits : *tensor) {
+        const double t = std::sqrt(3.0) * number(bits);
+        ASSERT_TRUE(std::isfinite(t));
+        above += std::fabs(t) > 3.182;
+        far += std::fabs(t) > 12.92;
+        below_zero += t < 0;
+      }
+      const double count = double(tensor->size());
+      EXPECT_NEAR(above / count, 0.05, 0.003);
+      EXPECT_NEAR(far / count, 0.001, 0.0004);
+      EXPECT_NEAR(below_zero / count, 0.5, 0.01);
+    }
+    EXPECT_NE(student.q, student.k);
   }
 }
 

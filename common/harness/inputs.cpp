@@ -50,6 +50,23 @@ float with_outliers(uint64_t stream, uint64_t index) {
   return normal(stream, index) + (outlier ? 10.0f * normal(other, index) : 0.0f);
 }
 
+// Student's t of three degrees of freedom over the root of three, which has variance 1. Finite: at
+// most 6 * 2^10.
+float student_t(uint64_t stream, uint64_t index) {
+  const uint64_t other = hash(stream);
+  double squares = 0;
+  for (uint64_t i = 0; i < 3; i++) {
+    const double x = normal(other, index * 3 + i);
+    squares += x * x;
+  }
+  return float(normal(stream, index) / std::sqrt(std::max(squares, 0x1p-20)));
+}
+
+// By what column `c` of loud channels is multiplied.
+float loudness(uint64_t c, uint64_t columns) {
+  return c == 5 ? 10.0f : c == 77 % columns ? 8.0f : 1.0f;
+}
+
 }  // namespace
 
 float to_float(uint16_t bits, Dtype dtype) {
@@ -80,7 +97,8 @@ const std::vector<std::string>& hot_input_names() {
 const std::vector<std::string>& all_input_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = input_names();
-    all.insert(all.end(), {"hot_diagonal", "uneven_rows", "huge_v", "outliers", "mixed_heads"});
+    all.insert(all.end(), {"hot_diagonal", "uneven_rows", "huge_v", "outliers", "student_t",
+                           "loud_channels", "v_mean", "mixed_heads"});
     return all;
   }();
   return names;
@@ -224,6 +242,10 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
         q *= 0x1p-14f;
       } else if (kind == "outliers") {
         q = with_outliers(q_stream, row * d + c);
+      } else if (kind == "student_t") {
+        q = student_t(q_stream, row * d + c);
+      } else if (kind == "loud_channels") {
+        q *= loudness(c, d);
       } else if (kind == "hot_diagonal") {
         // The column of the last key that this query sees under a causal mask.
         const int64_t last = int64_t(position) + at.lengths.kv_len - at.lengths.q_len;
@@ -276,6 +298,13 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
       } else if (kind == "outliers") {
         k = with_outliers(k_stream, index);
         v = with_outliers(v_stream, index);
+      } else if (kind == "student_t") {
+        k = student_t(k_stream, index);
+        v = student_t(v_stream, index);
+      } else if (kind == "loud_channels") {
+        k *= loudness(c, d);
+      } else if (kind == "v_mean") {
+        v += 1.0f;
       } else if (kind == "one_hot_v") {
         v = position % d == c ? 1.0f : 0.0f;
       } else if (kind == "hot_diagonal") {

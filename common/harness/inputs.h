@@ -63,7 +63,7 @@ const std::vector<std::string>& input_names();
 //                   block, and ordinary ones
 const std::vector<std::string>& hot_input_names();
 
-// All of input_names and five more, which no table of speeds has:
+// All of input_names and eight more, which no table of speeds has:
 //   hot_diagonal    the last key that a causal query sees and the first that it does not see are
 //                   as hot as each other and 8 nats hotter than the keys before them, in fifteen of
 //                   sixteen rounds of head_dim keys: a mask that is off by a key shows as a whole
@@ -80,6 +80,11 @@ const std::vector<std::string>& hot_input_names();
 //   outliers        N(0, 1) and, of one element of a thousand, N(0, 100) besides: those of
 //                   FlashAttention-3's Table 3, on FP8, where an outlier leaves few bits to the
 //                   numbers that share its scale
+//   student_t       Student's t of three degrees of freedom over the root of three: variance 1, and
+//                   outliers of any size, each ten times as large a thousand times as rare
+//   loud_channels   two columns of Q and K, 5 and 77 (of 64: 13), are ten and eight times as large
+//                   as the others, as in trained models
+//   v_mean          V is N(1, 1): in FP8, sums that are cut off lose more with each key
 //   mixed_heads     heads of K are of seven kinds in turn: normal, equal_keys, hot_row, large,
 //                   tiny, increasing_max, huge_scores. What a CTA keeps from a query tile of one
 //                   head does not fit the next head.
