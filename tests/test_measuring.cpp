@@ -164,6 +164,8 @@ TEST(Rounds, AreMerged) {
   }
   rounds[0].clock_mhz = 1000;
   rounds[2].clock_mhz = 2000;
+  rounds[0].rounding = 7;
+  rounds[1].rounding = 4;
   const Times all = merge(rounds);
   EXPECT_DOUBLE_EQ(all.median, 2);
   EXPECT_DOUBLE_EQ(all.p10, 1.5);
@@ -172,6 +174,7 @@ TEST(Rounds, AreMerged) {
   EXPECT_EQ(all.launches, 10);
   EXPECT_DOUBLE_EQ(all.clock_mhz.value_or(0), 1500);
   EXPECT_FALSE(all.power_w);
+  EXPECT_DOUBLE_EQ(all.rounding.value_or(0), 5.5);
 }
 
 // ---- checks of timed launches -------------------------------------------------------------------
@@ -413,6 +416,29 @@ TEST_F(MeasuringTest, InputsOfEveryProblemChange) {
     const Record record = runner.run(find_kernel("peer/fake"));
     EXPECT_EQ(record.status, Status::kPassed) << record.reason;
   }
+}
+
+// In the same launches, which it is no part of; not of a library, whose rounding is PyTorch's.
+TEST_F(MeasuringTest, RoundingIsTimedByItself) {
+  Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
+  p.fp8 = Fp8::kHead;
+  Kernel kernel = find_kernel("01");
+  kernel.takes.fp8 = true;
+  kernel.prepare = [](const Problem&, const Tensors&) { fake_gpu().launch_ms = 0.25; };
+  Runner runner(p, make_inputs(p, "normal", 1), protocol);
+  Record record = runner.run(kernel);
+  runner.add_round(kernel, record);
+  ASSERT_EQ(record.status, Status::kPassed) << record.reason;
+  const auto written = to_json(record);
+  EXPECT_EQ(written["rounding_ms"], 0.25);
+  EXPECT_EQ(written["rounding_bytes"], 5 * 3 * 128 * 64);
+  EXPECT_EQ(written["time_ms"]["median"], 1.0);
+  EXPECT_GT(written["error"]["rmse"].get<double>(), 0);
+
+  kernel.library = [] { return Library{"other", "1.0", "FP8"}; };
+  const auto of_library = to_json(runner.run(kernel));
+  EXPECT_TRUE(of_library.contains("time_ms"));
+  EXPECT_FALSE(of_library.contains("rounding_ms"));
 }
 
 TEST_F(MeasuringTest, EverySetOfBuffersIsChecked) {

@@ -787,9 +787,50 @@ TEST(OfFp8, AnOutlierReachesAsFarAsItsScale) {
   EXPECT_LT(error(Fp8::kRotated, 0), 0.05);
 }
 
+// Whoever rounds, O is held to that of the inputs before, on the same rows; so it is in 16 bits.
+TEST(OfFp8, ErrorsOfAllAreFromTheInputsBeforeRounding) {
+  Problem p = problem(1, 2, 1024, 64, Dtype::kFp16);
+  const Inputs inputs = make_inputs(p, "loud_channels", 1);
+  const Reference exact = make_reference(p, inputs, 32);
+  double squares = 0;
+  for (const double value : exact.values) squares += value * value;
+  const double norm = std::sqrt(squares), count = std::sqrt(double(exact.values.size()));
+  for (const Fp8 fp8 : {Fp8::kNone, Fp8::kHead, Fp8::kRotated}) {
+    p.fp8 = fp8;
+    const Reference reference = make_reference(p, inputs, 32);
+    EXPECT_EQ(reference.rows, exact.rows);
+    for (const bool own_rounding : {false, true}) {
+      for (const double off : {0.0, 0.25}) {
+        std::vector<uint16_t> output(p.element_count());
+        for (size_t i = 0; i < exact.values.size(); i++) {
+          output[exact.rows[i / 64] * 64 + i % 64] =
+              from_float(float(exact.values[i] + off), p.dtype);
+        }
+        const Comparison c = compare(p, reference, output, {}, own_rounding);
+        EXPECT_NEAR(c.rmse, off, 5e-4);
+        EXPECT_NEAR(c.rel_unrounded, off * count / norm, 5e-4 * count / norm);
+      }
+    }
+  }
+}
+
+TEST(OfFp8, BytesOfRoundingCountASecondReading) {
+  Problem p = problem(2, 4, 256, 64, Dtype::kBf16);
+  p.kv_heads = 2;
+  p.kv_len = 512;
+  const size_t q = size_t(2) * 4 * 256 * 64, k = size_t(2) * 2 * 512 * 64;
+  p.fp8 = Fp8::kHead;
+  EXPECT_EQ(bytes_of_rounding(p), 5 * (q + k + k));
+  for (const Fp8 fp8 : {Fp8::kTile, Fp8::kRotated}) {
+    p.fp8 = fp8;
+    EXPECT_EQ(bytes_of_rounding(p), 3 * (q + k) + 5 * k);
+  }
+}
+
 // FlashAttention-3's inputs: a rotation gives back what outliers cost, and costs nothing without.
+// Likewise with columns that are loud.
 TEST(OfFp8, ARotationHelpsAgainstOutliers) {
-  std::map<Fp8, double> of_outliers, of_normal;
+  std::map<Fp8, double> of_outliers, of_normal, of_channels;
   for (const Fp8 fp8 : kEveryFp8) {
     Problem p = problem(1, 1, 1024, 128, Dtype::kBf16);
     p.fp8 = fp8;
@@ -799,7 +840,9 @@ TEST(OfFp8, ARotationHelpsAgainstOutliers) {
     };
     of_outliers[fp8] = error("outliers");
     of_normal[fp8] = error("normal");
+    of_channels[fp8] = error("loud_channels");
   }
+  EXPECT_LT(of_channels[Fp8::kRotated], 0.7 * of_channels[Fp8::kTile]);
   EXPECT_LT(of_outliers[Fp8::kRotated], 0.7 * of_outliers[Fp8::kTile]);
   EXPECT_LT(of_outliers[Fp8::kRotated], 0.7 * of_outliers[Fp8::kHead]);
   for (const Fp8 fp8 : kEveryFp8) EXPECT_NEAR(of_normal[fp8], 0.046, 0.002) << name_of(fp8);

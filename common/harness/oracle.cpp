@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "common/harness/fp8.h"
 #include "common/harness/parallel.h"
 
 namespace fa {
@@ -73,7 +72,8 @@ Precision precision_of(const Problem& problem, bool own_rounding) {
           products, problem.head_dim * 0x1p-16, 0x1p-7};
 }
 
-Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head) {
+Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head,
+                         const Fp8Inputs* rounded) {
   const size_t d = size_t(problem.head_dim);
   Reference reference;
   // A piece of work is a few rows of one head: they share the widening of each row of K and V.
@@ -97,15 +97,16 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
 
   const Precision precision = precision_of(problem);
   const bool fp8 = problem.fp8 != Fp8::kNone;
-  const Fp8Inputs of_fp8 = fp8 ? round_to_fp8(problem, inputs) : Fp8Inputs{};
+  const Fp8Inputs rounded_here = fp8 && !rounded ? round_to_fp8(problem, inputs) : Fp8Inputs{};
+  const Fp8Inputs& of_fp8 = rounded ? *rounded : rounded_here;
   const double scale = problem.own_scale ? double(*problem.own_scale) : 1 / std::sqrt(double(d));
   std::vector<double> table(1 << 16);  // of all 16-bit patterns
   for (size_t bits = 0; bits < table.size(); bits++)
     table[bits] = double(to_float(uint16_t(bits), problem.dtype));
-  const auto widen = [&](const std::vector<uint16_t>& tensor, const std::vector<float>& rounded,
+  const auto widen = [&](const std::vector<uint16_t>& tensor, const std::vector<float>& in_fp8,
                          size_t row, std::vector<double>& to) {
     for (size_t c = 0; c < d; c++)
-      to[c] = fp8 ? double(rounded[row * d + c]) : table[tensor[row * d + c]];
+      to[c] = fp8 ? double(in_fp8[row * d + c]) : table[tensor[row * d + c]];
   };
 
   struct Row {
@@ -289,11 +290,10 @@ Comparison compare(const Problem& problem, const Reference& reference,
             return locate(problem, heads[head], reference.rows[first], c) + text;
           });
         }
-        if (problem.fp8 != Fp8::kNone) {
-          const double exact = reference.unrounded[at];
-          unrounded_squared += (actual - exact) * (actual - exact);
-          exact_squared += exact * exact;
-        }
+        const double exact =
+            problem.fp8 != Fp8::kNone ? reference.unrounded[at] : reference.values[at];
+        unrounded_squared += (actual - exact) * (actual - exact);
+        exact_squared += exact * exact;
         result.max_abs = std::max(result.max_abs, error);
         if (error > 0 && !own_rounding)
           result.bound_ratio = std::max(result.bound_ratio, error / reference.allowed[at]);
@@ -319,8 +319,9 @@ Comparison compare(const Problem& problem, const Reference& reference,
     }
   }
   result.rel_unrounded = std::sqrt(unrounded_squared / std::max(exact_squared, 1e-300));
+  result.rmse = std::sqrt(unrounded_squared / std::max(1.0, double(reference.values.size())));
   if (not_finite > 0)
-    result.max_abs = result.rel = result.rel_unrounded = result.bound_ratio =
+    result.max_abs = result.rel = result.rel_unrounded = result.rmse = result.bound_ratio =
         std::numeric_limits<double>::quiet_NaN();
   return result;
 }

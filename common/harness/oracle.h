@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/harness/fp8.h"     // IWYU pragma: export
 #include "common/harness/inputs.h"  // IWYU pragma: export
 #include "common/launch/problem.h"  // IWYU pragma: export
 
@@ -49,10 +50,13 @@ struct Reference {
 // max_j scale sum_d |q_d k_jd|, here e', to e, and 2^-7 A to the whole, if no more than 1024 keys
 // are added in one. In a norm these errors mostly cancel: 2 e' + 2^-7 is there of |o| + e' A.
 //
+// `rounded`: of a problem in FP8 what round_to_fp8 gives, if it is there already.
+//
 // Log-sum-exp, in fp32, may be off by 2 (e + N 2^-24 / 8) + 2^-21 + 2^-22 |log-sum-exp|: the errors
 // of exponents and sums as above, and fp32's of the logarithm and of the result. In FP8 by 2^-3
 // more, if the rounded P are summed.
-Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head = 512);
+Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head = 512,
+                         const Fp8Inputs* rounded = nullptr);
 
 // What the bound is made of.
 struct Precision {
@@ -74,8 +78,9 @@ struct Comparison {
   double bound_ratio = 0;  // largest |error| / allowed error of any element; NaN likewise
   double rel = 0;  // ||error|| / ||reference|| of the head that comes nearest to its tolerance
   double tolerance = 0;  // what rel may be for that head
-  double rel_unrounded =
-      0;  // in FP8: ||error|| / ||O of the inputs before rounding||, of all heads
+  // Of all checked rows together, from O of the inputs as they were made, in FP8 before rounding:
+  double rel_unrounded = 0;  // ||error|| / ||O||
+  double rmse = 0;           // the root of the mean square of errors
   size_t checked_rows = 0;
 };
 

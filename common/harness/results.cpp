@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/harness/files.h"
+#include "common/harness/fp8.h"
 #include "common/harness/oracle.h"
 #include "common/harness/sources.h"
 #include "common/launch/registry.h"
@@ -114,8 +115,9 @@ Json to_json(const Record& record) {
                        {"tolerance", finite(c.tolerance)},
                        {"bound_ratio", finite(c.bound_ratio)},
                        {"checked_rows", c.checked_rows}};
-    if (record.problem.fp8 != Fp8::kNone) {
+    if (!record.ceiling && (record.problem.fp8 != Fp8::kNone || on_gpu())) {
       result["error"]["rel_unrounded"] = finite(c.rel_unrounded);
+      result["error"]["rmse"] = finite(c.rmse);
     }
     if (!record.library) result["shared_memory_bytes"] = record.shared_bytes;
     if (!record.ceiling) result["workspace_bytes"] = record.workspace_bytes;
@@ -134,7 +136,13 @@ Json to_json(const Record& record) {
     const Ceiling& ceiling = *record.ceiling;
     if (ceiling.flops > 0) result["flops"] = ceiling.flops;
   }
-  if (record.times) result.update(times_of(record, *record.times, record.rounds));
+  if (record.times) {
+    result.update(times_of(record, *record.times, record.rounds));
+    if (record.times->rounding) {
+      result["rounding_ms"] = *record.times->rounding;
+      result["rounding_bytes"] = uint64_t(bytes_of_rounding(record.problem));
+    }
+  }
   if (record.loaded) {
     Json& loaded = result["under_load"] = times_of(record, *record.loaded, record.loaded_rounds);
     const double tflops = record.tflops(*record.loaded);

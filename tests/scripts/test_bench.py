@@ -17,10 +17,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv
+from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv, peer_results
 
 from fa_tools.product import bench, harness, torch_attention
-from fa_tools.records import flops_of
+from fa_tools.records import attended_pairs, check, flops_of, is_finding
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
             "rest_ms": 0, "load_seconds": 0, "inputs": "normal", "seed": 1, "tflops_convention": "4*B*H*N^2*D"}
@@ -150,6 +150,26 @@ class Output(unittest.TestCase):
         self.assertIn("peer/fa2: FlashAttention-2 of PyTorch 2.11.0", legend)
         self.assertLessEqual(max(map(len, legend)), 100)
 
+    def test_what_eight_bits_cost(self):
+        self.assertEqual(list(bench.table_of_rounding([good("15_persistent")])), [])
+        fp8 = {"fp8": "head", "attended_pairs": attended_pairs(PROBLEM)}
+        error = {**ERROR, "rel": 0.027, "rel_unrounded": 0.053, "rmse": 0.0015}
+        records = [good("beyond/fp8", **OF_A_KERNEL, **fp8, error=error, rounding_ms=0.1, rounding_bytes=300_000_000),
+                   good("peer/fa3_fp8", **fp8, error={**error, "rel_unrounded": 0.051}),
+                   {"kernel": "peer/cudnn_fp8", **PROBLEM, **fp8, **WRONG, "error": {**error, "rmse": None}},
+                   {**good("ceiling/copy", **fp8), "gbytes_per_s": 4000.0},
+                   good("15_persistent", error={**error, "rel_unrounded": 0.002})]
+        lines = list(bench.table_of_rounding(records))
+        self.assertEqual([line.split() for line in lines if line.startswith(("beyond", "peer", "15"))],
+                         [["beyond/fp8", "2.70e-02", "5.30e-02", "1.50e-03", "0.1000", "3000", "75.0%"],
+                          ["peer/fa3_fp8", "5.10e-02", "1.50e-03"], ["peer/cudnn_fp8", "5.30e-02"],
+                          ["15_persistent", "2.70e-02", "2.00e-03", "1.50e-03"]])
+        self.assertEqual(len({line.index("5.") for line in lines[4:6]}), 1, "in one column")
+        self.assertLessEqual(max(map(len, lines)), 100)
+        self.assertEqual([is_finding(record) for record in records], [False, False, True, False, False])
+        self.assertIn("GB/s of rounding: 16 bits in, twice where a scale is per head (V's always is), and e4m3 out",
+                      bench.legend(records))
+
     def test_progress(self):
         clock = [0.0]
         progress = bench.Progress(io.StringIO(), [PROBLEM, {**PROBLEM, "seq_len": 2048}], lambda: clock[0])
@@ -273,6 +293,8 @@ class Choice(unittest.TestCase):
                           for batch, n in ((32, 512), (16, 1009))])
         self.assertEqual(problems("--q-len", "1", "--kv-len", "4096", "--kv-heads", "16"),
                          [{"batch": 4, "seq_len": 1, "kv_len": 4096}])
+        self.assertEqual(problems("--seq-len", "512", "--fp8", "none,tile"),
+                         [{"batch": 32, "seq_len": 512, **fp8} for fp8 in ({}, {"fp8": "tile"})])
         self.assertEqual(problems("--lengths", "300,0,17", "--mask", "causal"),
                          [{"batch": 3, "seq_len": 300, "lengths": [300, 0, 17], "mask": "causal"}])
         self.assertEqual(problems("--lengths", "1,1", "--kv-lengths", "700,9"),
@@ -280,7 +302,7 @@ class Choice(unittest.TestCase):
         known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x", "beyond/fp8"]
         plain, causal, fp8 = PROBLEM, {**PROBLEM, "mask": "causal"}, {**PROBLEM, "fp8": "head"}
         for wanted, given, names in (([], [plain], known[:2]), ([], [causal, {**PROBLEM, "seq_len": 1009}], known[2:4]),
-                                     ([], [plain, causal], known[:4]), ([], [fp8], known[6:]), (["plain", "15", "beyond/causal"], [plain],
+                                     ([], [plain, fp8], known[6:]), ([], [plain, causal], known[:4]), ([], [fp8], known[6:]), (["plain", "15", "beyond/causal"], [plain],
                                                                        ["beyond/plain", "15_persistent", "beyond/causal"]),
                                      (["15.next", "15_persistent.next", "15"], [plain], [known[4], known[1]])):
             self.assertEqual(bench.chosen(wanted, known, given), names)
@@ -465,6 +487,27 @@ class Peers(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "not contiguous"):
             self.peer(harness.OUTPUT, 100, 200, 300, ctypes.addressof(where), 7)
 
+    def test_an_output_in_eight_bits_is_widened_by_its_scale(self):
+        where, seen = harness.Output(), []
+        wide = Tensor("wide", (8, 6, 4, 1))
+        wide.data_ptr = lambda: 8192
+        self.peer.library.widened = lambda *of: seen.append(of) or wide
+        for dtype, address in (("bf16", 4096), ("e4m3", 8192)):
+            self.out.dtype = dtype
+            self.peer(harness.LAUNCH, 100, 200, 300, 400, 7)
+            self.peer(harness.OUTPUT, 100, 200, 300, ctypes.addressof(where), 7)
+            self.assertEqual(where.data, address)
+        self.assertEqual(seen, [(self.out, "bf16")])
+        with mock.patch.object(torch_attention, "import_first", return_value=types.SimpleNamespace(
+                __version__="1.32.0", backend_version_string=lambda: "9.13.0")):
+            cudnn = torch_attention.CudnnFp8()
+        self.assertEqual(cudnn.version, "1.32.0+cudnn9.13.0")
+        check({**peer_results(), "records": [good("peer/cudnn_fp8", library={**LIBRARY, "version": cudnn.version})]})
+        cudnn.scales = {"descale_v": 0.5}
+        numbers = mock.MagicMock()
+        numbers.float.return_value.__mul__.side_effect = {0.5: types.SimpleNamespace(to=lambda dtype: f"scaled, {dtype}")}.get
+        self.assertEqual(cudnn.widened(numbers, "bf16"), "scaled, bf16")
+
     def test_what_is_prepared_is_what_a_launch_gets(self):
         self.peer.library.prepare = lambda *tensors: self.log.append("prepare") or [Tensor(f"8 bits of {tensor.name[:3]}")
                                                                                     for tensor in tensors]
@@ -481,7 +524,7 @@ class Peers(unittest.TestCase):
             fa3, cudnn = (torch_attention.PEERS[peer][1](peer, None) for peer in ("fa3_fp8", "cudnn_fp8"))
         fp8 = {**PROBLEM, "dtype": "bf16", "fp8": "head"}
         for problem, takers in ((fp8, 2), ({**fp8, "mask": "causal"}, 1), ({**fp8, "fp8": "rotated"}, 0),
-                                ({**fp8, "dtype": "fp16"}, 0), ({**fp8, "kv_heads": 4}, 0)):
+                                ({**fp8, "dtype": "fp16"}, 0), ({**fp8, "kv_heads": 4}, 0), ({**PROBLEM, "dtype": "bf16"}, 0)):
             taken = 0
             for library in (fa3, cudnn):
                 with contextlib.suppress(harness.NotTaken):

@@ -27,7 +27,7 @@ from fa_tools.product import torch_attention
 from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
-                              flops_of, is_plain, is_stale, kind, load, problem_of, scores_of, shape_of, short_name)
+                              flops_of, is_finding, is_plain, is_stale, kind, load, problem_of, scores_of, shape_of, short_name)
 from fa_tools.sources import kernel_names
 from fa_tools.tools import (ROOT, SCHEMA_VERSION, Parser, Refused, check_writable, fail, named, new_results_file, read_named, relative,
                             set_up, whole, write_json)
@@ -40,12 +40,13 @@ EXAMPLE = """examples:
   scripts/fa bench plain --mask none,causal --kv-heads 4 --seq-len 4096 --peers fa3,cudnn
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
   scripts/fa bench --fp8 head --seq-len 4096              beyond/fp8 beside FlashAttention-3's and cuDNN's FP8
+  scripts/fa bench 15 fp8 --fp8 none,rotated --inputs outliers   how far O is off in 16 bits and in eight
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
   scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
 
 Environment: PYTHON (the one with PyTorch; python3), RESULTS_DIR (where results go; results/ of the checkout), CUDAARCHS
 (architectures to build for).
-Exit code: 0 all passed or were skipped, 1 wrong results, 2 bad arguments, 3 the GPU or a library failed, 4 set-up or build
+Exit code: 0 all passed or were skipped, 1 wrong results (but of other libraries in FP8, which is a finding), 2 bad arguments, 3 the GPU or a library failed, 4 set-up or build
 failed, 130 interrupted."""
 
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
@@ -57,7 +58,7 @@ DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "
 HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03
 MASKS = ("none", "causal")
-FP8 = ("head", "tile", "rotated")
+FP8 = ("none", "head", "tile", "rotated")
 IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers and ceilings that need no Python
 
 
@@ -356,6 +357,29 @@ def table(records, load_seconds=0):
     return lines
 
 
+def table_of_rounding(records):
+    """Lines of what eight bits cost: how far O is off, and what rounding takes beside a copy; none without a problem in FP8."""
+    if not any("fp8" in record for record in records):
+        return
+    width = max([len(record["kernel"]) for record in records] + [20])
+    titles = ("own error", "with rounding", "RMSE", "rounding ms", "GB/s", "copy")
+    yield from ("", " ".join([f"{'in eight bits':<{width}}", *(f"{title:>{len(title) + 2}}" for title in titles)]))
+    for here in by_problem(records):
+        copy = next((record["gbytes_per_s"] for record in passed(here) if "gbytes_per_s" in record), None)
+        rows = []
+        for record in here:
+            error, ms = record.get("error", {}), record.get("rounding_ms")
+            if "rmse" in error:
+                speed = ms and record["rounding_bytes"] / ms * 1e-6
+                own = None if is_peer(record) else error["rel"]
+                cells = (number(own, ".2e"), number(error["rel_unrounded"], ".2e"), number(error["rmse"], ".2e"), number(ms, ".4f"),
+                         number(speed, ".0f"), number(speed and copy and speed / copy, ".1%"))
+                rows.append(" ".join([f"{record['kernel']:<{width}}", *(
+                    f"{text:>{len(title) + 2}}" for text, title in zip(cells, titles))]).rstrip())
+        if rows:
+            yield from ("", describe(here[0]), *rows)
+
+
 def legend(records):
     """What stands for which library, and what the columns mean."""
     libraries = {record["kernel"]: record["library"] for record in passed(records) if "library" in record}
@@ -371,7 +395,9 @@ def legend(records):
         lines.append("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to "
                      f"{percent(max(more_there, key=abs), '+.2f')} off")
     if any("fp8" in record for record in passed(records)):
-        lines.append("FP8: without the rounding of Q, K and V, which comes before the clock starts")
+        lines.append("FP8: without the rounding of Q, K and V, which comes before the clock starts and is timed by itself")
+    if any("rounding_ms" in record for record in records):
+        lines.append("GB/s of rounding: 16 bits in, twice where a scale is per head (V's always is), and e4m3 out")
     return lines
 
 
@@ -501,7 +527,8 @@ def parse_arguments(argv):
                          help="none, causal (query i sees keys up to i + kv-len - q-len), or both (default none)")
     problem.add_argument("--fp8", type=several(one_of(FP8)), metavar="LIST",
                          help="kernels and peers in FP8, which round the inputs before the clock starts: head (a scale per head), "
-                              "tile (per 128 rows of Q and K), rotated (and those rotated before); several: one after another")
+                              "tile (per 128 rows of Q and K), rotated (and those rotated before); several: one after another, among "
+                              "them none, for kernels in 16 bits that are named")
     problem.add_argument("--q-len", type=whole(1), metavar="N", help="queries of a sequence (default: --seq-len)")
     problem.add_argument("--kv-len", type=whole(1), metavar="N", help="keys of a sequence (default: --seq-len)")
     problem.add_argument("--kv-heads", type=whole(1), metavar="N", help="heads of K and V (default: --heads)")
@@ -549,7 +576,8 @@ def parse_arguments(argv):
         return resumed
     args.kernels = [word for words in args.kernels for word in words.split(",") if word]
     if args.peers is None:
-        args.peers = ",".join(peer for peer in known if peer.endswith("_fp8") == bool(args.fp8))
+        in_fp8 = bool(set(args.fp8 or ()) - {"none"})
+        args.peers = ",".join(peer for peer in known if peer.endswith("_fp8") == in_fp8)
     args.peers = [] if args.peers == "none" else unique(word for word in args.peers.split(",") if word)
     for peer in args.peers:
         if peer not in known:
@@ -615,8 +643,8 @@ def choose(args, protocols):
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
         kv_heads = {"kv_heads": args.kv_heads} if args.kv_heads not in (None, heads) else {}
         problems = [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
-                     **({"mask": mask} if mask != "none" else {}), **({"fp8": fp8} if fp8 else {}), **scores}
-                    for mask in unique(args.mask or MASKS[:1]) for fp8 in unique(args.fp8 or [None])
+                     **({"mask": mask} if mask != "none" else {}), **({"fp8": fp8} if fp8 != "none" else {}), **scores}
+                    for mask in unique(args.mask or MASKS[:1]) for fp8 in unique(args.fp8 or FP8[:1])
                     for lengths in lengths_wanted(args) for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}
     else:
@@ -647,7 +675,8 @@ def report(machine, args, records):
     print(f"{machine['gpu']}: {'protocol ' + name if name else 'no protocol by name'}, {rounds} of "
           f"{settings['iterations']} launches, L2 {'cold' if settings['flush_l2'] else 'warm'}, "
           f"after {settings['rest_ms']:g} ms of rest")
-    print("\n".join([*legend(records), "", *table(records, settings["load_seconds"])]))
+    print("\n".join([*legend(records), "", *table(records, settings["load_seconds"]),
+                     *table_of_rounding(records)]))
 
 
 def say_wrapped(text):
@@ -727,7 +756,7 @@ def bench(args, command, stopped):
             write(nth, [*notes[nth], spread])
     for nth in range(args.repeat if args.json else 0):
         print(f"\nresults: {relative(file_of_run(args.json, nth))}")
-    statuses = {record["status"] for _, records in runs for record in records}
+    statuses = {record["status"] for _, records in runs for record in records if not is_finding(record)}
     return 3 if "error" in statuses else 1 if "wrong" in statuses else 0
 
 

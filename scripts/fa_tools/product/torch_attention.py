@@ -120,7 +120,7 @@ class FlashAttentionFp8(FlashAttention):
     fp8 = True
 
     def take(self, problem):
-        if problem["dtype"] != "bf16" or problem["fp8"] != "head" or "kv_heads" in problem:
+        if problem["dtype"] != "bf16" or problem.get("fp8") != "head" or "kv_heads" in problem:
             raise NotTaken("its FP8 gives bf16, with a scale per head that Q, K and V have alike")
         super().take(problem)
 
@@ -142,13 +142,13 @@ class CudnnFp8:
 
     def __init__(self):
         self.cudnn = import_first(("cudnn",), "nvidia-cudnn-frontend")
-        self.version = f"{self.cudnn.__version__} (cuDNN {self.cudnn.backend_version_string()})"
+        self.version = f"{self.cudnn.__version__}+cudnn{self.cudnn.backend_version_string()}"
 
     def active(self):
         return contextlib.nullcontext()
 
     def take(self, problem):
-        if problem["dtype"] != "bf16" or problem["fp8"] != "head" or {"mask", "kv_heads", "kv_len"} & set(problem):
+        if problem["dtype"] != "bf16" or problem.get("fp8") != "head" or {"mask", "kv_heads", "kv_len"} & set(problem):
             raise NotTaken("measured without a mask, with as many queries as keys")
         self.graph = None
 
@@ -192,6 +192,9 @@ class CudnnFp8:
             numbers, scale = to_e4m3(torch, tensor)
             self.scales[f"descale_{name}"].copy_(scale.reshape(1))
             self.tensors[name].copy_(numbers)
+        # O is a mean of rows of V: in V's scale it fits, and does not fall below e4m3's normal numbers where many keys share
+        # the weight.
+        self.scales["scale_o"].copy_(1 / self.scales["descale_v"])
         return ()
 
     def launch(self):
@@ -201,6 +204,10 @@ class CudnnFp8:
 
     def output(self, result):
         return result
+
+    def widened(self, result, dtype):
+        """O in 16 bits, which is no part of times."""
+        return (result.float() * self.scales["descale_v"]).to(dtype)
 
     def refusal(self, problem):
         return first_line(problem)
@@ -303,7 +310,7 @@ class TorchPeer:
                 self.latest = self.library.output(self.launch(arguments))
             else:
                 if self.latest.dtype != self.dtype:  # an O in e4m3
-                    self.latest = self.latest.to(self.dtype)
+                    self.latest = self.library.widened(self.latest, self.dtype)
                 *strides, neighbours = self.latest.stride()
                 if neighbours != 1:
                     raise RuntimeError("its output's rows are not contiguous")
