@@ -14,7 +14,7 @@ import tarfile
 from pathlib import Path
 from unittest import mock
 
-from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, given, main
+from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, given, main, not_passed
 
 from tool_test import copy_repository
 
@@ -76,7 +76,7 @@ class Manifest(ScriptTest):
                     self.assertLessEqual({r["kernel"] for r in ran}, {*peers, *args.kernels})
                     if step.entry.group != "solutions":  # of which there are new ones, not measured yet
                         # There are problems that a library does not take, and another card's machine may have lacked a library.
-                        taken = peers if step.entry.group != "beyond" and card == BOOK else ()
+                        taken = peers if step.entry.group not in ("beyond", "fp8") and card == BOOK else ()
                         self.assertLessEqual({*taken, *args.kernels}, {r["kernel"] for r in ran})
                     self.assertEqual({(shape_of(p), scores_of(p)) for p in args.problems}, {(shape_of(r), scores_of(r)) for r in ran})
                     self.assertEqual(args.settings, file["protocol"])
@@ -171,7 +171,14 @@ class Measure(ScriptTest):
             'each.d128 = "--mask causal --seq-len 1024"\nseconds = 60\n')))
         full = cuda_record("beyond/causal", source=todays_source({"kernel": "beyond/causal"}))
         record, gone = beyond(full, mask="causal"), {"kernel": "beyond/gone", "source": "0"}
-        data = {**cuda_results(), "records": [record]}
+        error = {**record["error"], "rel_unrounded": 0.185, "rmse": 0.2}
+        library = {"name": "fa3-fwd", "version": "0.0.3", "implementation": "FlashAttention-3 in FP8"}
+        cut, off = ({**not_passed(beyond(cuda_record(name), **fp8, library=library, error=error), "wrong", "head 0 is off"), "kernel": name}
+                    for name, fp8 in (("peer/fa3_fp8", {"mask": "causal", "fp8": "head"}), ("peer/fa2", {"mask": "causal"})))
+        for each in (cut, off):  # which kernels alone have
+            for field in ("registers", "shared_memory_bytes", "spill_bytes", "workspace_bytes"):
+                del each[field]
+        data = {**cuda_results(), "records": [record, cut, off]}
         results = self.folder / "results"
         (self.folder / "measured").mkdir()
         results.mkdir()
@@ -182,7 +189,8 @@ class Measure(ScriptTest):
             self.assertIn("Nothing is to be measured", self.commands("split_keys"))
             with mock.patch.object(measure, "RESULTS", results):
                 self.assertEqual(measure.merge(self.folder / "measured", self.fail), [str(results / BOOK / "own.jsonl")])
-            self.assertEqual(read_set(results / BOOK / "own.jsonl")["d128"]["records"], [record])
+            self.assertEqual(read_set(results / BOOK / "own.jsonl")["d128"]["records"], [record, cut],
+                             "what FP8 costs a library is a finding")
             for source, said in ((record["source"], "Nothing"), ("0" * 12, "beyond/causal --peers")):
                 there = [(f"{RESULTS}/{BOOK}/own.jsonl#d128", each) for each in ({**record, "source": source}, gone)]
                 with mock.patch.object(measure, "kept_records", lambda there=there: there[:1]):

@@ -28,7 +28,7 @@ from pathlib import Path
 from fa_tools.cards import BOOK, card_of, gpu_of, has_file
 from fa_tools.laboratory import mine
 from fa_tools.laboratory.validate import check_sense
-from fa_tools.records import check, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
+from fa_tools.records import check, is_finding, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
 from fa_tools.sources import kernel_names, solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, read_set, read_toml, relative, write_json,
                             write_whole)
@@ -371,7 +371,7 @@ def accepted(data, file, adopt):
         if kind(name) == "kernel" and record.get("source") != todays_source(record):
             why = "is not in its place yet" if adopt and is_next else "is of another source than today's"
             refused.setdefault(why, set()).add(name)
-        elif record.get("status", "passed") == "passed":
+        elif record.get("status", "passed") == "passed" or is_finding(record):
             record.pop("solution", None)
             kept.append(record)
         elif kind(name) == "kernel" and record["status"] != "skipped":
