@@ -4,13 +4,14 @@ import json
 import re
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, needs_venv,
                      results)
 
 from fa_tools import sources, tools
 from fa_tools.cards import BOOK, EMULATOR
-from fa_tools.press import sync
+from fa_tools.press import fp8_tables, sync
 from fa_tools.press.doc_tables import ring_waits
 
 KERNEL = """#include "x.h"
@@ -160,6 +161,51 @@ class SyncDocs(ScriptTest):
 
     def test_this_checkout_is_in_sync(self):
         self.run_script(SCRIPTS / "fa", "sync", "--check", code=0)
+
+
+class Fp8(unittest.TestCase):
+    """The tables of what was measured in FP8, of records that are made here."""
+
+    def table(self, which, **files):
+        with mock.patch.object(fp8_tables, "records", lambda file, name: files.get(name, [])):
+            return list(fp8_tables.table(which))
+
+    def record(self, kernel="beyond/fp8", fp8="head", seq_len=4096, **more):
+        error = {"rel": 0.03, "rel_unrounded": 0.0534, "rmse": 0.00123, **more.pop("error", {})}
+        record = beyond(cuda_record(kernel, 1000.0, seq_len), **({"fp8": fp8} if fp8 else {}))
+        return {**record, "error": error, "copy": None, **more}
+
+    def test_speed_by_length_and_input(self):
+        ratio = {"peer/fa3_fp8": 1.25, "peer/cudnn_fp8": 1.1}
+        normal, peer = self.record(ratio=ratio), self.record("peer/cudnn_fp8", tflops=909.0)
+        self.assertEqual(self.table("speed", d128=[normal, peer], causal=[self.record(seq_len=512)])[2:], [
+            "| `beyond/fp8`, head_dim 128 | – | 1000 (1.10) |", "| `beyond/fp8`, causal | 1000 | – |"])
+        spread = [self.record(score_std=std, tflops=tflops, ratio=ratio) for std, tflops in ((4, 800.0), (20, 700.0))]
+        self.assertEqual(self.table("inputs", d128=[normal, peer], scores=spread, outliers=[self.record(fp8="rotated")])[2:], [
+            "| `normal` | 1000 | – | 909 | 1.10 |", "| scores of 4 nats | 800 | – | – | 1.10 |",
+            "| scores of 20 nats | 700 | – | – | 1.10 |", "| `outliers` | – | – | – | – |", "| `outliers`, rotated | 1000 | – | – | – |"])
+
+    def test_rounding_beside_a_copy(self):
+        rounded = {"rounding_ms": 0.1, "rounding_bytes": 300_000_000}
+        records = [self.record(**rounded, copy=4000.0), self.record("ceiling/copy"), self.record(fp8="tile", **rounded)]
+        self.assertEqual(self.table("rounding", rounding=records)[2:], [
+            "| `fp8 --fp8 head` | 100 | 3000 | 75 |", "| `fp8 --fp8 tile` | 100 | 3000 | – |"])
+
+    def test_errors_side_by_side(self):
+        in_16_bits = {**cuda_record("15_persistent", seq_len=4096), "error": {"rel_unrounded": 0.0023, "rmse": 6e-5}}
+        wrong = self.record("peer/fa3_fp8", status="wrong", error={"rel_unrounded": 0.185})
+        gone = self.record("peer/cudnn_fp8", status="wrong", error={"rel_unrounded": None})
+        records = [self.record(seq_len=16384), in_16_bits, self.record(), self.record(fp8="rotated", error={"rmse": 0.001}), wrong, gone]
+        self.assertEqual(self.table("errors", v_mean=records)[2:], [
+            "| `v_mean`, 4,096 | 0.23 | 5.3 | – | 5.3 | 18 | – |", "| `v_mean`, 16,384 | – | 5.3 | – | – | – | – |"])
+        self.assertEqual(self.table("rmse", outliers=records[1:4], v_mean=records)[2:], [
+            "| `outliers`, 4,096 | 0.060 | 1.2 | – | 1.0 | – | – |"])
+
+    def test_before_anything_was_measured(self):
+        for which in fp8_tables.TABLES:
+            self.assertEqual(self.table(which), ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only fp8` does it.)"])
+        with self.assertRaisesRegex(tools.Refused, "^tables of FP8 are speed, inputs, rounding, errors, rmse, not speeds$"):
+            self.table("speeds")
 
 
 class Expanded(unittest.TestCase):

@@ -1,0 +1,109 @@
+"""What the book's card gave in FP8, as tables: speeds, other inputs, the rounding itself, and how far O is off."""
+
+from fa_tools.cards import BOOK, has_file
+from fa_tools.press.doc_tables import read, rows_of, short
+from fa_tools.records import is_finding, kind, mark, passed, short_name
+from fa_tools.tools import Refused
+
+NOT_YET = f"(Not measured yet: on an {BOOK.upper()} <!-- needs: gpu -->`scripts/fa measure --only fp8` does it.)"
+PEERS = {"peer/fa3_fp8": "FlashAttention-3", "peer/cudnn_fp8": "cuDNN"}
+# Whose errors stand next to each other: (heading, kernel, fp8 of the problem).
+WHOSE = (("Kernel 15 in bf16", "15_persistent", None), ("Ours, scale per head", "beyond/fp8", "head"), ("Per tile", "beyond/fp8", "tile"),
+         ("Rotated", "beyond/fp8", "rotated"), *((heading, peer, "head") for peer, heading in PEERS.items()))
+INPUTS = {"normal": "`normal`", "outliers": "`outliers`", "student_t": "`student_t`", "loud_channels": "`loud_channels`",
+          "v_mean": "`v_mean`", "v_mean_131072": "`v_mean`"}
+
+
+def records(file, name):
+    """The records of a file in a set, or none if it was not measured yet."""
+    if not has_file(BOOK, f"{file}.jsonl#{name}"):
+        return []
+    return [record for record in read(f"{file}/{name}")["records"] if passed(record) or is_finding(record)]
+
+
+def found(among, kernel, **problem):
+    """The one record of a kernel on a problem, or None."""
+    return next((record for record in among if record["kernel"] == kernel
+                 and all(record.get(field) == value for field, value in problem.items())), None)
+
+
+def ours(among):
+    return list(dict.fromkeys(record["kernel"] for record in among if record["kernel"].startswith("beyond/fp8")))
+
+
+def best_ratio(record):
+    return min(record["ratio"].values()) if record.get("ratio") else None
+
+
+def speed():
+    """TFLOP/s by length, and in brackets how many times as fast as the better library."""
+    groups = [(what, records("fp8", name)) for name, what in (("d128", "head_dim 128"), ("causal", "causal"), ("d64", "head_dim 64"))]
+    lengths = sorted({record["seq_len"] for _, among in groups for record in among})
+
+    def cell(record):
+        if record is None:
+            return "–"
+        ratio = best_ratio(record)
+        return mark(short(record["tflops"]) + (f" ({ratio:.2f})" if ratio else ""), record)
+
+    return ["", *(f"N = {length}" for length in lengths)], [
+        [f"`{kernel}`, {what}", *(cell(found(among, kernel, seq_len=length)) for length in lengths)]
+        for what, among in groups for kernel in ours(among)]
+
+
+def inputs():
+    """TFLOP/s at 4096 tokens on inputs that are not normal."""
+    normal, spread, outliers = (records("fp8", name) for name in ("d128", "scores", "outliers"))
+    rows = [("`normal`", normal, {"seq_len": 4096}), ("scores of 4 nats", spread, {"score_std": 4}),
+            ("scores of 20 nats", spread, {"score_std": 20}), ("`outliers`", outliers, {"fp8": "head"}),
+            ("`outliers`, rotated", outliers, {"fp8": "rotated"})]
+    kernels = ours(normal + spread + outliers)
+
+    def tflops(record):
+        return mark(short(record["tflops"]), record) if record and "tflops" in record else "–"
+
+    def ratio(record):
+        return mark(f"{best_ratio(record):.2f}", record) if record and best_ratio(record) else "–"
+
+    return ["Inputs", *(f"`{kernel}`" for kernel in kernels), *PEERS.values(), *(f"`{kernel}` to the better one" for kernel in kernels)], [
+        [what, *(tflops(found(among, name, **problem)) for name in (*kernels, *PEERS)),
+         *(ratio(found(among, name, **problem)) for name in kernels)] for what, among, problem in rows if among]
+
+
+def rounding():
+    """What rounding Q, K and V takes, next to a copy in the same run."""
+    rows = []
+    for record in records("fp8", "rounding"):
+        if kind(record["kernel"]) == "kernel":
+            speed_of = record["rounding_bytes"] / record["rounding_ms"] * 1e-6
+            cells = (f"{1000 * record['rounding_ms']:.0f}", f"{speed_of:.0f}", *([f"{100 * speed_of / record['copy']:.0f}"] if record["copy"] else ["–"]))
+            rows.append([f"`{short_name(record['kernel'])} --fp8 {record['fp8']}`", *(mark(each, record) for each in cells)])
+    return ["Kernel and scales", "µs", "GB/s", "Of a copy's, %"], rows
+
+
+def errors_by(field, show, names):
+    """A row for each of these inputs and lengths."""
+    rows = []
+    for name in names:
+        among = records("fp8_accuracy", name)
+        for length in sorted({record["seq_len"] for record in among}):
+            cells = [found(among, kernel, seq_len=length, fp8=fp8) for _, kernel, fp8 in WHOSE]
+            values = [None if record is None else record["error"].get(field) for record in cells]
+            rows.append([f"{INPUTS[name]}, {length:,}", *("–" if value is None else mark(show(value), record)
+                                                         for value, record in zip(values, cells))])
+    return ["Inputs, N", *(heading for heading, *_ in WHOSE)], rows
+
+
+TABLES = {
+    "speed": speed, "inputs": inputs, "rounding": rounding,
+    "errors": lambda: errors_by("rel_unrounded", lambda value: f"{100 * value:#.2g}".rstrip("."), INPUTS),
+    "rmse": lambda: errors_by("rmse", lambda value: f"{1000 * value:#.2g}".rstrip("."), ["outliers"]),
+}
+
+
+def table(spec):
+    """One of TABLES, or a sentence if nothing of it was measured yet."""
+    if spec not in TABLES:
+        raise Refused(f"tables of FP8 are {', '.join(TABLES)}, not {spec}")
+    heading, rows = TABLES[spec]()
+    return rows_of(heading, rows) if rows else [NOT_YET]
