@@ -15,11 +15,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <random>
+#include <string>
 #include <type_traits>
 #include <vector>
 
+#include "common/harness/device.h"
 #include "common/harness/fp8.h"
 #include "kernels/beyond/fp8.h"
 #include "kernels/beyond/quantise.h"
@@ -440,6 +444,49 @@ TEST(Quantise, RoundsAsTheOracleDoes) {
     expect_rounded_alike<__nv_bfloat16, 64>(fp8, 128, 129);
     expect_rounded_alike<__half, 128>(fp8, 1, 128);
     expect_rounded_alike<__half, 64>(fp8, 385, 3);
+  }
+}
+
+// ---- V that is e4m3 in its rows ----------------------------------------------------------------
+// Each byte is in its place, zeros are behind the keys, and memory is read and written as well as
+// it can be: in whole sectors, and without bank conflicts.
+template <int kHeadDim>
+void expect_transposed(int batch, int heads, int kv_len, bool rows_apart) {
+  const int padded = (kv_len + 127) / 128 * 128;
+  std::vector<uint8_t> rows(size_t(batch * heads * kv_len * kHeadDim));
+  std::mt19937 random(unsigned(kv_len + heads));
+  for (uint8_t& each : rows) each = uint8_t(random());
+  const Buffer in = upload("V", rows);
+  Buffer out("V transposed", size_t(batch * heads * kHeadDim * padded));
+  out.poison();
+  const Strides at = strides(rows_apart, heads, kv_len, kHeadDim);
+  take_counts();
+  quantise::transpose<kHeadDim>({static_cast<const uint8_t*>(in.data()), at, heads, kv_len,
+                                 static_cast<uint8_t*>(out.data()), padded},
+                                batch);
+  synchronize();
+  const Counts taken = take_counts().counters;
+  const std::vector<uint8_t> found = download<uint8_t>(out);
+  for (size_t i = 0; i < found.size(); i++) {
+    const int key = int(i) % padded, column = int(i) / padded % kHeadDim;
+    const size_t head = i / size_t(padded) / kHeadDim;
+    const size_t row = at.at(head / size_t(heads), head % size_t(heads), size_t(key));
+    const uint8_t should = key < kv_len ? rows[row + size_t(column)] : uint8_t(0);
+    ASSERT_EQ(found[i], should) << "head " << head << ", column " << column << ", key " << key;
+  }
+  if (!sees_accesses()) return;
+  std::map<std::string, uint64_t> counts(taken.begin(), taken.end());
+  EXPECT_EQ(counts["global_sectors"], counts["global_sectors_ideal"]);
+  EXPECT_EQ(counts["shared_wavefronts"], counts["shared_wavefronts_ideal"]);
+  EXPECT_EQ(counts["global_bytes"], rows.size() + found.size());
+}
+
+TEST(Quantise, TransposesE4m3) {
+  for (const bool rows_apart : {false, true}) {
+    expect_transposed<128>(2, 3, 256, rows_apart);
+    expect_transposed<64>(1, 2, 384, rows_apart);
+    expect_transposed<128>(1, 2, 129, rows_apart);
+    expect_transposed<64>(2, 1, 3, rows_apart);
   }
 }
 

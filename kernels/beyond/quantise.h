@@ -32,16 +32,17 @@ struct Config {
   static constexpr int kWarps = kThreads / 32;
 };
 
-// One tensor of 16 bits and what becomes of it. blockIdx.x: tile of 128 rows; y: head; z: block.
+// One tensor, of 16 bits or e4m3, and what becomes of it. blockIdx.x: tile of 128 rows; y: head; z:
+// block.
 template <typename T>
 struct Task {
   const T* x;  // [blocks, heads, rows, kHeadDim], strides apart
   Strides strides;
   int heads, rows;
-  uint8_t* out;    // e4m3: [blocks, heads, out_rows, kHeadDim], or transposed as below
-  int out_rows;    // at least rows: zeros behind them
-  float* scales;   // per head and tile, or per head
-  float* largest;  // per head and tile: the largest numbers, where a scale is per head
+  uint8_t* out;              // e4m3: [blocks, heads, out_rows, kHeadDim], or transposed as below
+  int out_rows;              // at least rows: zeros behind them
+  float* scales = nullptr;   // of 16 bits: per head and tile, or per head
+  float* largest = nullptr;  // per head and tile: the largest numbers, where a scale is per head
 };
 
 // ---- pieces that the kernels below share --------------------------------------------------------
@@ -179,10 +180,23 @@ __global__ void __launch_bounds__(Config::kThreads, 2) rows_kernel(const Task<T>
 template <int kHeadDim>
 struct TransposedStorage {
   float of_warps[Config::kWarps];
-  // A row is a column of V. With four bytes more, lanes that write columns eight apart and lanes
-  // that read a row's words meet 32 banks.
+  // A row is a column of V. With four bytes more, lanes that write columns eight or 16 apart and
+  // lanes that read a row's words meet 32 banks.
   uint8_t sV[kHeadDim][Config::kRows + 4];
 };
+
+// Writes the tile from sV, a warp the 128 keys of a column, four per lane.
+template <int kHeadDim, int kWarps, typename T>
+__device__ __forceinline__ void write_columns(const uint8_t (&sV)[kHeadDim][Config::kRows + 4],
+                                              const Task<T>& task) {
+  const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
+  const size_t head = size_t(blockIdx.z) * task.heads + blockIdx.y;
+  for (int column = warp_idx; column < kHeadDim; column += kWarps) {
+    auto* const to = reinterpret_cast<uint32_t*>(
+        task.out + (head * kHeadDim + column) * task.out_rows + blockIdx.x * Config::kRows);
+    to[lane_idx] = reinterpret_cast<const uint32_t*>(sV[column])[lane_idx];
+  }
+}
 
 // Writes the tile transposed: out is [blocks, heads, kHeadDim, out_rows], out_rows a multiple of
 // 128, with the scale of its head.
@@ -204,15 +218,43 @@ __global__ void __launch_bounds__(Config::kThreads, 2) transpose_kernel(const Ta
       smem.sV[32 * (i / 8) + 8 * j + i % 8 + s][key] = uint8_t(bytes >> (8 * s));
     }
   }
-  __syncthreads();
+  __syncthreads();  // all threads wait until the tile is in sV
+  write_columns<kHeadDim, Config::kWarps>(smem.sV, task);
+}
 
-  // A warp writes the 128 keys of one column, four per lane.
+// The same for a tile that is e4m3 already. A lane has four keys of 16 columns, and turns four
+// times four bytes in registers. Two lanes together load the 32 bytes that memory gives at least.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kHeadDim * 2) transpose_e4m3_kernel(const Task<uint8_t> task) {
+  auto& smem = shared_storage<TransposedStorage<kHeadDim>>();
   const int warp_idx = threadIdx.x / 32, lane_idx = threadIdx.x % 32;
-  for (int column = warp_idx; column < kHeadDim; column += Config::kWarps) {
-    auto* const to = reinterpret_cast<uint32_t*>(
-        task.out + (head * kHeadDim + column) * task.out_rows + blockIdx.x * Config::kRows);
-    to[lane_idx] = reinterpret_cast<const uint32_t*>(smem.sV[column])[lane_idx];
+  const int column = warp_idx / 2 * 32 + lane_idx % 2 * 16;  // the first of 16
+  const int key = warp_idx % 2 * 64 + lane_idx / 2 * 4;      // the first of four
+  uint32_t rows[4][4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int row = blockIdx.x * Config::kRows + key + i;
+    uint4 chunk = {0, 0, 0, 0};
+    if (row < task.rows) {
+      chunk = *reinterpret_cast<const uint4*>(
+          task.x + task.strides.at(blockIdx.z, blockIdx.y, row) + column);
+    }
+    memcpy(rows[i], &chunk, sizeof chunk);
   }
+#pragma unroll
+  for (int word = 0; word < 4; word++) {
+    const uint32_t a = rows[0][word], b = rows[1][word], c = rows[2][word], d = rows[3][word];
+    // Bytes of two keys next to each other, of columns 0 and 1, and of 2 and 3.
+    const uint32_t ab[2] = {__byte_perm(a, b, 0x5140), __byte_perm(a, b, 0x7362)};
+    const uint32_t cd[2] = {__byte_perm(c, d, 0x5140), __byte_perm(c, d, 0x7362)};
+#pragma unroll
+    for (int s = 0; s < 4; s++) {
+      *reinterpret_cast<uint32_t*>(&smem.sV[column + 4 * word + s][key]) =
+          __byte_perm(ab[s / 2], cd[s / 2], s % 2 == 0 ? 0x5410 : 0x7632);
+    }
+  }
+  __syncthreads();  // all threads wait until the tile is in sV
+  write_columns<kHeadDim, kHeadDim / 16>(smem.sV, task);
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -220,6 +262,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2) transpose_kernel(const Ta
 // head_dim], [batch, kv_heads, k_rows, head_dim] and [batch, kv_heads, head_dim, v_rows].
 struct Place {
   uint8_t *q, *k, *v;
+  uint8_t* v_in_rows;  // [batch, kv_heads, kv_len, head_dim] where it is wanted, or null
   float *q_scales, *k_scales, *v_scales;
   float* largest;  // of tiles, for a while
   int k_rows;      // a multiple of four: TMA copies rows in fours
@@ -227,7 +270,8 @@ struct Place {
   int q_tiles, k_tiles;
   size_t bytes;  // in all
 
-  Place(void* memory, int batch, int heads, int kv_heads, int q_len, int kv_len, int head_dim)
+  Place(void* memory, int batch, int heads, int kv_heads, int q_len, int kv_len, int head_dim,
+        bool with_v_in_rows = false)
       : k_rows((kv_len + 3) / 4 * 4),
         v_rows((kv_len + 127) / 128 * 128),
         q_tiles((q_len + Config::kRows - 1) / Config::kRows),
@@ -242,6 +286,7 @@ struct Place {
     q = take(of_q * q_len * head_dim);
     k = take(of_k * k_rows * head_dim);
     v = take(of_k * v_rows * head_dim);
+    v_in_rows = with_v_in_rows ? take(of_k * kv_len * head_dim) : nullptr;
     const auto floats = [&](size_t count) {
       return reinterpret_cast<float*>(take(count * sizeof(float)));
     };
@@ -253,9 +298,17 @@ struct Place {
   }
 };
 
+// V transposed, in one launch. task.out_rows is a multiple of 128.
+template <int kHeadDim>
+void transpose(const Task<uint8_t>& task, int batch) {
+  launch<transpose_e4m3_kernel<kHeadDim>>({dim3(task.out_rows / Config::kRows, task.heads, batch),
+                                           dim3(kHeadDim * 2), sizeof(TransposedStorage<kHeadDim>)},
+                                          task);
+}
+
 // Three to six launches, one behind the other, on 16-byte aligned rows. Of Fp8::kHead the scales
 // are q_scales[head], otherwise q_scales[head * q_tiles + tile], and likewise those of K. V's are
-// per head.
+// per head. V is written transposed, or in its rows where `to` has a place for them.
 template <typename T, int kHeadDim>
 void run(const Attention<T>& a, const Place& to) {
   const auto launch_for = [&]<auto kKernel>(const Task<T>& task, int tiles, size_t shared_bytes) {
@@ -276,9 +329,15 @@ void run(const Attention<T>& a, const Place& to) {
        to.q_tiles);
   rows({a.k, a.k_strides, a.kv_heads, a.kv_len, to.k, to.k_rows, to.k_scales, to.largest},
        to.k_tiles);
-  const Task<T> of_v{a.v,  a.v_strides, a.kv_heads,  a.kv_len,
-                     to.v, to.v_rows,   to.v_scales, to.largest};
+  Task<T> of_v{a.v, a.v_strides, a.kv_heads, a.kv_len, to.v, to.v_rows, to.v_scales, to.largest};
   launch_for.template operator()<largest_kernel<T, kHeadDim, false>>(of_v, to.k_tiles, kShared);
+  if (to.v_in_rows) {
+    of_v.out = to.v_in_rows;
+    of_v.out_rows = a.kv_len;
+    launch_for.template operator()<rows_kernel<T, kHeadDim, false, true>>(of_v, to.k_tiles,
+                                                                          kShared);
+    return;
+  }
   launch_for.template operator()<transpose_kernel<T, kHeadDim>>(
       of_v, to.k_tiles, sizeof(TransposedStorage<kHeadDim>));
 }

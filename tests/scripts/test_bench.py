@@ -299,7 +299,7 @@ class Choice(unittest.TestCase):
                          [{"batch": 3, "seq_len": 300, "lengths": [300, 0, 17], "mask": "causal"}])
         self.assertEqual(problems("--lengths", "1,1", "--kv-lengths", "700,9"),
                          [{"batch": 2, "seq_len": 1, "kv_len": 700, "lengths": [1, 1], "kv_lengths": [700, 9]}])
-        known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x", "beyond/fp8"]
+        known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x", "beyond/fp8", "beyond/fp8_rows"]
         plain, causal, fp8 = PROBLEM, {**PROBLEM, "mask": "causal"}, {**PROBLEM, "fp8": "head"}
         for wanted, given, names in (([], [plain], known[:2]), ([], [causal, {**PROBLEM, "seq_len": 1009}], known[2:4]),
                                      ([], [plain, fp8], known[6:]), ([], [plain, causal], known[:4]), ([], [fp8], known[6:]), (["plain", "15", "beyond/causal"], [plain],

@@ -76,7 +76,7 @@ class Single(ScriptTest):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, text_of("08_swizzle", "fp16"), ""))
 
     def test_fp8_is_refused(self):
-        for kernel in ("fp8_plain", "fp8"):  # whose name begins like that of the other
+        for kernel in ("fp8_plain", "fp8", "fp8_rows"):  # names that begin like others
             done = self.run_script(SCRIPTS / "fa", "single", kernel)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(f"beyond/{kernel} computes in FP8", done.stderr)
