@@ -1,5 +1,6 @@
-// The kernel of kernels/beyond/fp8.h on the emulator and, built for a GPU, on the GPU: held to
-// attention in float64 on what its inputs of eight bits stand for. So the errors are its own:
+// The kernel of kernels/beyond/fp8.h on the emulator and, built for a GPU, on the GPU, by itself
+// and by the C entry point: held to attention in float64 on what its inputs of eight bits stand
+// for. So the errors are its own:
 //
 //   P    has three bits behind its first, so that rounding changes it by 2.6 % (root mean square),
 //        6.3 % at most. The sum that O is divided by is that of the rounded P, hence an element's
@@ -17,12 +18,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <random>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "common/api/fa.h"
 #include "common/harness/device.h"
 #include "common/harness/fp8.h"
 #include "kernels/beyond/fp8.h"
@@ -48,10 +51,13 @@ struct Case {
   bool equal_keys = false;  // all keys are alike
   int dominating = -1;      // the key that all queries see alone
   bool causal = false;
-  int nan_row = -1;             // of Q, counted over all heads, has a NaN
-  int nan_key = -1;             // of the first head of V has one in column 5
-  bool scale_per_head = false;  // not per 128 tokens
-  bool rows_apart = false;      // heads lie beside each other: [batch, seq_len, heads, head_dim]
+  int nan_row = -1;              // of Q, counted over all heads, has a NaN
+  int nan_key = -1;              // of the first head of V has one in column 5
+  bool scale_per_head = false;   // not per 128 tokens
+  bool rows_apart = false;       // heads lie beside each other: [batch, seq_len, heads, head_dim]
+  bool shared_q_scales = false;  // by the heads of Q that read one head of K
+  enum { kNot, kVInRows, kVTransposed } in_c = kNot;  // fa_attention_fp8 as well
+  bool own_workspace = true;                          // there
 };
 
 uint8_t to_e4m3(double value) {
@@ -68,8 +74,9 @@ struct Quantised {
   std::vector<float> scales;  // [heads][tiles of 128 rows]
 };
 
+// `share` neighbouring heads have the same scales.
 Quantised quantise(const std::vector<double>& values, int heads, int rows, int head_dim,
-                   bool per_head) {
+                   bool per_head, int share = 1) {
   Quantised result{values, std::vector<uint8_t>(values.size()), {}};
   const int tiles = (rows + 127) / 128, each = per_head ? rows : 128;
   for (int head = 0; head < heads; head++) {
@@ -79,7 +86,11 @@ Quantised quantise(const std::vector<double>& values, int heads, int rows, int h
         return (size_t(head) * size_t(rows) + size_t(row)) * size_t(head_dim);
       };
       double most = 1e-30;
-      for (size_t i = at(first); i < at(last); i++) most = std::max(most, std::abs(values[i]));
+      for (int other = head / share * share; other < (head / share + 1) * share; other++) {
+        const size_t begin = (size_t(other) * size_t(rows) + size_t(first)) * size_t(head_dim);
+        const size_t count = size_t(last - first) * size_t(head_dim);
+        for (size_t i = 0; i < count; i++) most = std::max(most, std::abs(values[begin + i]));
+      }
       const float scale = float(most / 448);
       result.scales.push_back(scale);
       for (size_t i = at(first); i < at(last); i++) {
@@ -164,6 +175,66 @@ Strides strides(bool rows_apart, int heads, int rows, int d) {
   return {(long long)(heads)*rows * d, rows_apart ? d : (long long)(rows)*d, row};
 }
 
+// Scales [batch][heads][tiles] in another order, [tiles][heads][batch], with gaps: what there is of
+// them where `share` heads have the same, and tiles as well or not.
+struct Scattered {
+  std::vector<float> all;
+  fa_scales at{};
+
+  Scattered(const std::vector<float>& scales, int batch, int heads, int tiles, int share,
+            bool per_head)
+      : at{nullptr, heads / share, 1, batch + 1, 0} {
+    if (!per_head) at.tile = (batch + 1) * at.heads + 3;
+    all.assign(size_t(tiles * ((batch + 1) * at.heads + 3)), NAN);
+    for (size_t i = 0; i < scales.size(); i++) {
+      const int tile = int(i) % tiles, head = int(i) / tiles % heads, b = int(i) / tiles / heads;
+      all[size_t(b * at.block + head / share * at.head + tile * at.tile)] = scales[i];
+    }
+  }
+};
+
+// The same as the launcher by fa_attention_fp8.
+template <typename T>
+std::vector<T> o_in_c(const Case& c, int d, const Buffer& q, const std::vector<uint8_t>& k,
+                      const std::vector<uint8_t>& v, const Strides& q_strides,
+                      const Strides& k_strides, Scattered q_scales, Scattered k_scales,
+                      Scattered v_scales) {
+  const Buffer in_k = upload("K", k), in_v = upload("V", v);
+  const Buffer of_q = upload("scales of Q", q_scales.all),
+               of_k = upload("scales of K", k_scales.all),
+               of_v = upload("scales of V", v_scales.all);
+  Buffer o("O", size_t(c.batch * c.heads * c.seq_len * d) * sizeof(T));
+  o.poison();
+  const fa_problem problem{c.batch, c.heads, c.seq_len, d,
+                           std::is_same_v<T, __half> ? FA_FP16 : FA_BF16};
+  const auto strides = [](const Strides& s) { return fa_strides{s.block, s.head, s.row}; };
+  fa_options options{};
+  options.size = sizeof options;
+  options.mask = c.causal ? FA_MASK_CAUSAL : FA_MASK_NONE;
+  options.kv_len = c.kv_len;
+  options.kv_heads = c.kv_heads;
+  options.q_strides = options.o_strides = strides(q_strides);
+  options.k_strides = options.v_strides = strides(k_strides);
+  fa_fp8 fp8{sizeof fp8, q_scales.at, k_scales.at, v_scales.at, c.in_c == Case::kVTransposed};
+  fp8.q.scales = static_cast<const float*>(of_q.data());
+  fp8.k.scales = static_cast<const float*>(of_k.data());
+  fp8.v.scales = static_cast<const float*>(of_v.data());
+  if (fp8.v_transposed) options.v_strides = {};
+  const char* plan = nullptr;
+  size_t bytes = 1;
+  EXPECT_EQ(fa_plan_fp8("fp8", &problem, &options, &fp8, 0, &plan, &bytes), FA_OK) << fa_error();
+  EXPECT_EQ(bytes == 0, fp8.v_transposed && c.kv_len % 4 == 0);
+  Buffer workspace("workspace", std::max<size_t>(bytes, 16));
+  workspace.poison();
+  EXPECT_EQ(
+      fa_attention_fp8("best", &problem, &options, &fp8, q.data(), in_k.data(), in_v.data(),
+                       o.data(), c.own_workspace ? workspace.data() : nullptr, bytes, nullptr),
+      FA_OK)
+      << fa_error();
+  synchronize();
+  return download<T>(o);
+}
+
 // Launches the kernel. Returns the root mean square of O's errors over that of O, after looking at
 // each element.
 template <typename T = __nv_bfloat16, int kHeadDim = 128>
@@ -190,7 +261,8 @@ double error_of(const Case& c) {
     for (double& x : q) x += 12;
   }
   const int all_heads = c.batch * c.heads, all_kv_heads = c.batch * c.kv_heads;
-  Quantised q8 = quantise(q, all_heads, c.seq_len, d, c.scale_per_head),
+  const int share = c.shared_q_scales ? c.heads / c.kv_heads : 1;
+  Quantised q8 = quantise(q, all_heads, c.seq_len, d, c.scale_per_head, share),
             k8 = quantise(k, all_kv_heads, c.kv_len, d, c.scale_per_head),
             v8 = quantise(v, all_kv_heads, c.kv_len, d, true);
 
@@ -236,7 +308,7 @@ double error_of(const Case& c) {
   inputs.o = static_cast<T*>(out.data());
   inputs.q_scales = scales(q_scales, (c.seq_len + 127) / 128);
   inputs.k_scales = scales(k_scales, tiles);
-  inputs.v_scales = floats(scales_of_v);
+  inputs.v_scales = {floats(scales_of_v), 1, 0};
   inputs.batch = c.batch;
   inputs.heads = c.heads;
   inputs.kv_heads = c.kv_heads;
@@ -251,6 +323,17 @@ double error_of(const Case& c) {
 
   const Expected expected = attention(c, q8, k8, v8, d, double(scale));
   std::vector<T> o = download<T>(out);
+  if (c.in_c != Case::kNot) {
+    const bool rows = c.in_c == Case::kVInRows;
+    const std::vector<T> found = o_in_c<T>(
+        c, d, in_q, placed(k8.bits, c.kv_heads, c.kv_len),
+        rows ? placed(v8.bits, c.kv_heads, c.kv_len) : vt, inputs.q_strides, k_strides,
+        Scattered(q8.scales, c.batch, c.heads, (c.seq_len + 127) / 128, share, c.scale_per_head),
+        Scattered(k8.scales, c.batch, c.kv_heads, tiles, 1, c.scale_per_head),
+        Scattered(v8.scales, c.batch, c.kv_heads, tiles, 1, true));
+    EXPECT_EQ(std::memcmp(found.data(), o.data(), o.size() * sizeof(T)), 0);
+    o = found;
+  }
   if (c.rows_apart) {  // back: rows and heads change places once more
     o = beside(o, c.batch, c.seq_len, c.heads, d);
   }
@@ -488,6 +571,152 @@ TEST(Quantise, TransposesE4m3) {
     expect_transposed<128>(1, 2, 129, rows_apart);
     expect_transposed<64>(2, 1, 3, rows_apart);
   }
+}
+
+// ---- the C entry point --------------------------------------------------------------------------
+TEST_F(Fp8Kernel, InCTheSameBits) {
+  Case c{.seq_len = 140, .kv_len = 203, .heads = 2, .batch = 2};
+  for (const auto in_c : {Case::kVInRows, Case::kVTransposed}) {
+    c.in_c = in_c;
+    c.own_workspace = !c.own_workspace;
+    for (const bool shared : {false, true}) {
+      c.shared_q_scales = c.rows_apart = shared;
+      c.scale_per_head = c.causal = false;
+      EXPECT_LE(error_of(c), kRounding);
+      c.scale_per_head = c.causal = true;
+      EXPECT_LE((error_of<__half, 64>(c)), kRounding);
+    }
+    EXPECT_LE(error_of({.kv_len = 1152, .in_c = in_c, .own_workspace = false}), kRounding);
+    EXPECT_LE((error_of<__nv_bfloat16, 64>({.kv_len = 130, .nats = 4, .in_c = in_c})), 0.018);
+  }
+}
+
+class Fp8InC : public Fp8Kernel {
+ protected:
+  Fp8InC()
+      : q_(upload("Q", numbers())),
+        k_(upload("K", numbers())),
+        v_(upload("V", numbers())),
+        o_("O", numbers().size() * 2) {
+    options_.size = sizeof options_;
+    fp8_.size = sizeof fp8_;
+  }
+  // 0, 1/8, 1/4 and 1/2, and their negatives.
+  static std::vector<uint8_t> numbers() {
+    std::vector<uint8_t> all(2 * 128 * 64);
+    for (size_t i = 0; i < all.size(); i++) {
+      constexpr uint8_t kNumbers[] = {0x00, 0x20, 0x28, 0x30, 0xa0, 0xa8, 0xb0};
+      all[i] = kNumbers[(i * i / 3 + i / 64) % 7];
+    }
+    return all;
+  }
+  fa_status run(const char* kernel = "best") {
+    o_.poison();
+    return fa_attention_fp8(kernel, &problem_, &options_, null_fp8_ ? nullptr : &fp8_, q_.data(),
+                            k_.data(), v_.data(), o_.data(), workspace_, workspace_bytes_, nullptr);
+  }
+  std::string refused(fa_status expected) {
+    EXPECT_EQ(run(), expected);
+    return fa_error();
+  }
+  std::vector<uint16_t> o() {
+    synchronize();
+    return download<uint16_t>(o_);
+  }
+  fa_problem problem_{1, 2, 128, 64, FA_BF16};
+  fa_options options_{};
+  fa_fp8 fp8_{};
+  bool null_fp8_ = false;
+  Buffer q_, k_, v_, o_;
+  void* workspace_ = nullptr;
+  size_t workspace_bytes_ = 0;
+};
+
+TEST_F(Fp8InC, NullScalesAreOne) {
+  null_fp8_ = true;
+  ASSERT_EQ(run(), FA_OK) << fa_error();
+  const std::vector<uint16_t> expected = o();
+  null_fp8_ = false;
+  ASSERT_EQ(run(), FA_OK) << fa_error();
+  EXPECT_EQ(o(), expected);
+  const Buffer one = upload("1", std::vector<float>{1}), two = upload("2", std::vector<float>{2});
+  const auto scale = [](const Buffer& buffer) {
+    return fa_scales{static_cast<const float*>(buffer.data()), 1, 0, 0, 0};
+  };
+  fp8_.q = fp8_.k = fp8_.v = scale(one);
+  ASSERT_EQ(run(), FA_OK) << fa_error();
+  EXPECT_EQ(o(), expected);
+  // Twice V gives twice O, whose exponent begins at bit 7 of bf16; twice Q the same as twice the
+  // scale.
+  fp8_.v = scale(two);
+  ASSERT_EQ(run(), FA_OK) << fa_error();
+  const std::vector<uint16_t> twice = o();
+  for (size_t i = 0; i < twice.size(); i++) {
+    const int exponent = (expected[i] & 0x7fff) != 0 ? 0x80 : 0;
+    ASSERT_EQ(twice[i], expected[i] + exponent) << i;
+  }
+  fp8_.v = scale(one);
+  fp8_.q = scale(two);
+  ASSERT_EQ(run(), FA_OK) << fa_error();
+  const std::vector<uint16_t> scores = o();
+  EXPECT_NE(scores, expected);
+  fp8_.q = scale(one);
+  options_.scale = 0.25f;
+  ASSERT_EQ(run(), FA_OK) << fa_error();
+  EXPECT_EQ(o(), scores);
+}
+
+TEST_F(Fp8InC, RefusesInOneSentence) {
+  fp8_.size = 8;
+  EXPECT_EQ(refused(FA_BAD_INPUT),
+            "size is 8, but must be sizeof(fa_fp8), which version 1.0.0 "
+            "knows as 136");
+  fp8_.size = sizeof fp8_;
+  fp8_.v_transposed = 2;
+  EXPECT_EQ(refused(FA_BAD_INPUT), "v_transposed must be 0 or 1, not 2");
+  fp8_.v_transposed = 1;
+  options_.v_strides = {16384, 64, 128};
+  EXPECT_EQ(refused(FA_BAD_INPUT),
+            "v_strides must be 0 where V is transposed, because it is contiguous");
+  fp8_.v_transposed = 0;
+  options_.v_strides = {16384, 64, 136};
+  EXPECT_EQ(refused(FA_BAD_INPUT), "v_strides.row must be a multiple of 16 for e4m3, not 136");
+  options_.v_strides = {};
+  const Buffer one = upload("1", std::vector<float>{1, 1, 1, 1});
+  const auto* const scales = static_cast<const float*>(one.data());
+  fp8_.k = {scales, 3, 0, 0, 0};
+  EXPECT_EQ(refused(FA_BAD_INPUT),
+            "the scales of K must be for a divisor of its 2 heads, not for 3");
+  fp8_.k = {scales, 2, 0, -1, 0};
+  EXPECT_EQ(refused(FA_BAD_INPUT), "the strides of the scales of K must be from 0 to 2^31 - 1");
+  fp8_.k = {reinterpret_cast<const float*>(reinterpret_cast<const char*>(scales) + 2), 1, 0, 0, 0};
+  EXPECT_EQ(refused(FA_BAD_INPUT), "the pointer to the scales of K must be a multiple of 4 bytes");
+  fp8_.k = {};
+  fp8_.v = {scales, 1, 0, 0, 1};
+  EXPECT_EQ(refused(FA_BAD_INPUT),
+            "V has a scale per head, because its tiles are added in one sum: tile must be 0");
+  fp8_.v = {static_cast<const float*>(o_.data()), 1, 0, 0, 0};
+  EXPECT_EQ(refused(FA_BAD_INPUT), "O overlaps the scales of V: give O memory of its own");
+  fp8_.v = {};
+  const Buffer workspace("workspace", 2 * 64 * 128);
+  workspace_ = workspace.data();
+  workspace_bytes_ = 2 * 64 * 128 - 1;
+  EXPECT_EQ(refused(FA_BAD_INPUT),
+            "workspace_bytes is 16383, but beyond/fp8 needs 16384: ask fa_plan_fp8");
+  workspace_bytes_++;
+  EXPECT_EQ(refused(FA_OK), "");
+  workspace_ = k_.data();
+  EXPECT_EQ(refused(FA_BAD_INPUT),
+            "the workspace overlaps K: give the workspace memory of its own");
+  workspace_ = nullptr;
+  options_.lse = static_cast<float*>(workspace.data());
+  EXPECT_EQ(refused(FA_UNSUPPORTED),
+            "no kernel takes this: beyond/fp8 has one output, without log-sum-exp");
+  options_.lse = nullptr;
+  const int lengths[] = {0, 128};
+  options_.cu_seqlens_q = options_.cu_seqlens_kv = lengths;
+  options_.q_rows = options_.kv_rows = 128;
+  EXPECT_EQ(refused(FA_BAD_INPUT), "fp8 goes with neither cu_seqlens nor page_size");
 }
 
 TEST_F(Fp8Kernel, OtherTypesAndHeads) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #ifdef FA_FASTER
@@ -186,6 +187,27 @@ Problem problem_of(const fa_problem& given, const fa_options& options) {
   return problem;
 }
 
+// What is said of e4m3 besides the tensors.
+OfE4m3 read_fp8(const fa_fp8* given, const Problem& problem) {
+  fa_fp8 fp8{};
+  if (given) {
+    if (given->size != sizeof(fa_fp8)) {
+      throw BadInput("size is " + std::to_string(given->size) +
+                     ", but must be sizeof(fa_fp8), which version " FA_VERSION " knows as " +
+                     std::to_string(sizeof(fa_fp8)));
+    }
+    fp8 = *given;
+  }
+  const auto scales = [&](const fa_scales& s) -> ScalesOfE4m3 {
+    if (!s.scales) return {};
+    return {s.scales, s.heads != 0 ? s.heads : problem.key_heads(), s.block, s.head, s.tile};
+  };
+  if (fp8.v_transposed != 0 && fp8.v_transposed != 1) {
+    throw BadInput("v_transposed must be 0 or 1, not " + std::to_string(fp8.v_transposed));
+  }
+  return {scales(fp8.q), scales(fp8.k), scales(fp8.v), fp8.v_transposed == 1};
+}
+
 size_t lse_bytes(const Problem& problem) { return problem.row_count() * sizeof(float); }
 
 // A tensor's memory: rows of `row` bytes, as many and as far apart as each of the dimensions says.
@@ -199,18 +221,25 @@ struct Memory {
   std::vector<Dimension> dimensions;
 };
 
+// Of Q, K and V, which are e4m3 where the problem is in FP8. All other tensors are of 16 bits.
+size_t input_bytes(const Problem& problem) { return problem.fp8 == Fp8::kNone ? 2 : 1; }
+
+size_t input_span(const Problem& problem, const Strides& at, bool of_keys) {
+  return span_bytes(problem, at, of_keys) / 2 * input_bytes(problem);
+}
+
 Memory memory_of(const Problem& problem, const char* name, const void* begin, const Strides& at,
-                 bool of_keys) {
+                 bool of_keys, size_t element = 2) {
   const bool paged = of_keys && problem.page_size > 0;
   const size_t rows =
       paged ? size_t(problem.page_size) : (of_keys ? problem.kv_rows() : problem.q_rows());
   return {name,
           uintptr_t(begin),
-          span_bytes(problem, at, of_keys),
-          size_t(problem.head_dim) * 2,
-          {{size_t(at.block) * 2, size_t(paged ? problem.pages : problem.blocks())},
-           {size_t(at.head) * 2, size_t(of_keys ? problem.key_heads() : problem.heads)},
-           {size_t(at.row) * 2, rows}}};
+          span_bytes(problem, at, of_keys) / 2 * element,
+          size_t(problem.head_dim) * element,
+          {{size_t(at.block) * element, size_t(paged ? problem.pages : problem.blocks())},
+           {size_t(at.head) * element, size_t(of_keys ? problem.key_heads() : problem.heads)},
+           {size_t(at.row) * element, rows}}};
 }
 
 Memory memory_of_bytes(const char* name, const void* begin, size_t bytes) {
@@ -257,23 +286,52 @@ void check_overlap(const std::vector<Memory>& outputs, const std::vector<Memory>
 }
 
 std::vector<Memory> inputs_of(const Problem& problem, const Tensors& tensors) {
-  return {memory_of(problem, "Q", tensors.q, tensors.q_strides, false),
-          memory_of(problem, "K", tensors.k, tensors.k_strides, true),
-          memory_of(problem, "V", tensors.v, tensors.v_strides, true)};
+  const size_t element = input_bytes(problem);
+  return {memory_of(problem, "Q", tensors.q, tensors.q_strides, false, element),
+          memory_of(problem, "K", tensors.k, tensors.k_strides, true, element),
+          memory_of(problem, "V", tensors.v, tensors.v_strides, true, element)};
 }
 
-// What fa_attention_with or, for gradients, fa_attention_backward is asked for.
+size_t transposed_bytes(const Problem& problem) {
+  const size_t keys = (size_t(problem.key_len()) + 127) / 128 * 128;
+  return size_t(problem.batch) * size_t(problem.key_heads()) * size_t(problem.head_dim) * keys;
+}
+
+// The scales of Q, K and V, in this order, with where the last one ends.
+struct NamedScales {
+  const char* name;
+  ScalesOfE4m3 scales;
+  size_t bytes;  // 0: there are none
+};
+std::vector<NamedScales> scales_of(const Problem& problem, const OfE4m3& e4m3) {
+  const auto named = [&](const char* name, const ScalesOfE4m3& s, int rows) -> NamedScales {
+    if (!s.first) return {name, s, 0};
+    const long long tiles = (rows + kFp8TileRows - 1) / kFp8TileRows;
+    const long long last =
+        (problem.batch - 1) * s.block + (s.heads - 1) * s.head + (tiles - 1) * s.tile;
+    return {name, s, size_t(last + 1) * sizeof(float)};
+  };
+  return {named("the scales of Q", e4m3.q, problem.seq_len),
+          named("the scales of K", e4m3.k, problem.key_len()),
+          named("the scales of V", e4m3.v, problem.key_len())};
+}
+
+// What is asked for: fa_attention_with, fa_attention_backward or fa_attention_fp8.
+enum class What { kAttention, kGradients, kFp8 };
+
 struct Call {
   const Kernel* kernel = nullptr;  // null: the best
   int (*wants_end)() = nullptr;
-  bool gradients;
+  What what;
   Problem problem;
   Tensors tensors;
+  OfE4m3 e4m3;  // of kFp8
 
   // Of the pointers, `given` has those that are arguments of their own.
   Call(const char* name, const fa_problem* of_caller, const fa_options* with, Tensors given,
-       bool of_gradients = false)
-      : gradients(of_gradients) {
+       What wanted = What::kAttention, const fa_fp8* fp8 = nullptr)
+      : what(wanted) {
+    const bool gradients = what == What::kGradients;
     if (!name) throw BadInput("the pointer to the kernel's name is null");
     if (!of_caller) throw BadInput("the pointer to the problem is null");
     if (name != kBest) kernel = gradients ? &find_gradient_kernel(name).kernel : &find_kernel(name);
@@ -291,14 +349,22 @@ struct Call {
       given.k_strides = read(options.k_strides);
       given.v_strides = read(options.v_strides);
       given.o_strides = read(options.o_strides);
+      if (what == What::kFp8) {
+        e4m3 = read_fp8(fp8, problem);
+        problem.fp8 = e4m3.q.tile > 0 || e4m3.k.tile > 0 ? Fp8::kTile : Fp8::kHead;
+        validate(problem, /*any_length=*/true);
+      }
       tensors = with_strides(problem, given, gradients);
+      if (what == What::kFp8) check_e4m3(problem, tensors, e4m3);
     });
   }
 
   // The kernel that runs on the current GPU. Throws Unsupported if none does.
   Choice choose() const {
     if (!kernel) return best();
-    const std::string why = refusal(*kernel, problem, tensors);
+    const std::string why = what == What::kFp8 && !kernel->run_e4m3
+                                ? "takes Q, K and V of 16 bits, not e4m3"
+                                : refusal(*kernel, problem, tensors);
     if (why.empty()) return {kernel, {}};
     std::string instead;
     try {
@@ -309,7 +375,25 @@ struct Call {
   }
 
   Choice best() const {
-    return gradients ? best_gradient_kernel(problem, tensors) : best_kernel(problem, tensors);
+    if (what == What::kGradients) return best_gradient_kernel(problem, tensors);
+    if (what == What::kAttention) return best_kernel(problem, tensors);
+    std::vector<const Kernel*> of_fp8 = by_speed(problem);
+    std::erase_if(of_fp8, [](const Kernel* each) { return !each->run_e4m3; });
+    return first_that_takes(of_fp8, problem, tensors);
+  }
+
+  size_t workspace_bytes(const Kernel& chosen) const {
+    if (what == What::kFp8) return chosen.e4m3_workspace_bytes(problem, e4m3.v_transposed);
+    constexpr size_t kLimit = size_t(1) << 30;
+    return chosen.workspace_bytes ? chosen.workspace_bytes(problem, kLimit) : 0;
+  }
+
+  // Throws unless memory that the caller gives is enough for gradients or FP8.
+  void check_workspace(const Kernel& chosen, size_t needed) const {
+    if (!tensors.workspace || tensors.workspace_bytes >= needed) return;
+    throw BadInput("workspace_bytes is " + std::to_string(tensors.workspace_bytes) + ", but " +
+                   chosen.name + " needs " + std::to_string(needed) + ": ask " +
+                   (what == What::kFp8 ? "fa_plan_fp8" : "fa_plan_backward"));
   }
 
   // Errors in body name the fields of fa.h.
@@ -325,33 +409,22 @@ struct Call {
   }
 };
 
-size_t workspace_bytes(const Kernel& kernel, const Problem& problem) {
-  constexpr size_t kLimit = size_t(1) << 30;
-  return kernel.workspace_bytes ? kernel.workspace_bytes(problem, kLimit) : 0;
-}
-
 // What the kernel itself refuses, such as shared memory that is too small, has its name, too.
-template <typename AnyKernel, typename AnyTensors>
-void run_named(const AnyKernel& kernel, const std::string& name, const Problem& problem,
-               const AnyTensors& tensors) {
+template <typename Launch>
+void run_named(const std::string& name, const Launch& launch) {
   try {
-    run(kernel, problem, tensors);
+    launch();
   } catch (const Unsupported& error) {
     throw Unsupported(name + " " + error.what());
   }
 }
 
-// Throws unless memory that the caller gives is enough.
-void check_workspace(const Kernel& kernel, const Tensors& tensors, size_t needed) {
-  if (!tensors.workspace || tensors.workspace_bytes >= needed) return;
-  throw BadInput("workspace_bytes is " + std::to_string(tensors.workspace_bytes) + ", but " +
-                 kernel.name + " needs " + std::to_string(needed) + ": ask fa_plan_backward");
-}
-
 #ifdef FA_WITH_CUDA
 
-// The GPU whose memory Q is. Throws BadInput unless all other tensors are there, too.
-int device_of(const Tensors& tensors, const GradientTensors* gradients = nullptr) {
+// The GPU whose memory Q is. Throws BadInput unless all other tensors are there, too; of `more`,
+// those that are not null.
+int device_of(const Tensors& tensors,
+              const std::vector<std::pair<const void*, const char*>>& more = {}) {
   const auto device = [](const void* pointer, const char* tensor) {
     cudaPointerAttributes attributes{};
     check_cuda(cudaPointerGetAttributes(&attributes, pointer), "looking at a pointer");
@@ -380,12 +453,8 @@ int device_of(const Tensors& tensors, const GradientTensors* gradients = nullptr
     check(tensors.block_table, "block_table");
     check(tensors.kv_lens, "kv_lens");
   }
-  if (gradients) {
-    check(gradients->d_o, "dO");
-    check(gradients->d_q, "dQ");
-    check(gradients->d_k, "dK");
-    check(gradients->d_v, "dV");
-    if (tensors.workspace) check(tensors.workspace, "the workspace");
+  for (const auto& [pointer, tensor] : more) {
+    if (pointer) check(pointer, tensor);
   }
   return chosen;
 }
@@ -444,28 +513,52 @@ void attention(const Call& call) {
   const CurrentDevice current(device_of(call.tensors));
   const Kernel& kernel = *call.choose().kernel;
   Tensors tensors = call.tensors;
-  with_workspace(tensors, workspace_bytes(kernel, call.problem), [&] {
+  with_workspace(tensors, call.workspace_bytes(kernel), [&] {
     if (tensors.workspace_bytes > 0 && kernel.zeroed_bytes) {
       check_cuda(cudaMemsetAsync(tensors.workspace, 0, kernel.zeroed_bytes(),
                                  static_cast<cudaStream_t>(tensors.stream)),
                  "filling the workspace");
     }
-    run_named(kernel, kernel.name, call.problem, tensors);
+    run_named(kernel.name, [&] { run(kernel, call.problem, tensors); });
   });
+}
+
+// Calls launch with a workspace in `tensors`: the caller's, or one of the stream's.
+template <typename Launch>
+void with_given_workspace(const Call& call, const Kernel& kernel, Tensors& tensors,
+                          const Launch& launch) {
+  const size_t needed = call.workspace_bytes(kernel);
+  call.check_workspace(kernel, needed);
+  const auto named = [&] { run_named(kernel.name, launch); };
+  if (tensors.workspace) return named();
+  with_workspace(tensors, needed, named);
 }
 
 void backward(const Call& call, const GradientTensors& given) {
   const LoadsWhileCapturing loads;
-  const CurrentDevice current(device_of(call.tensors, &given));
+  const CurrentDevice current(
+      device_of(call.tensors, {{given.d_o, "dO"},
+                               {given.d_q, "dQ"},
+                               {given.d_k, "dK"},
+                               {given.d_v, "dV"},
+                               {given.forward.workspace, "the workspace"}}));
   const Kernel& kernel = *call.choose().kernel;
-  const size_t needed = workspace_bytes(kernel, call.problem);
   GradientTensors tensors = given;
-  const auto launch = [&] {
-    run_named(find_gradient_kernel(kernel.name), kernel.name, call.problem, tensors);
-  };
-  check_workspace(kernel, tensors.forward, needed);
-  if (tensors.forward.workspace) return launch();
-  with_workspace(tensors.forward, needed, launch);
+  with_given_workspace(call, kernel, tensors.forward,
+                       [&] { run(find_gradient_kernel(kernel.name), call.problem, tensors); });
+}
+
+void attention_fp8(const Call& call) {
+  const LoadsWhileCapturing loads;
+  std::vector<std::pair<const void*, const char*>> more{{call.tensors.workspace, "the workspace"}};
+  for (const NamedScales& each : scales_of(call.problem, call.e4m3)) {
+    more.emplace_back(each.scales.first, each.name);
+  }
+  const CurrentDevice current(device_of(call.tensors, more));
+  const Kernel& kernel = *call.choose().kernel;
+  Tensors tensors = call.tensors;
+  with_given_workspace(call, kernel, tensors,
+                       [&] { run_e4m3(kernel, call.problem, tensors, call.e4m3); });
 }
 
 #else
@@ -500,13 +593,20 @@ struct Watched {
   std::optional<Buffer> workspace, lse;
   std::vector<Buffer> lists;
   Tensors tensors;
+  OfE4m3 e4m3;
 
-  Watched(const Problem& problem, const Tensors& given, const Kernel& kernel)
-      : q("Q", span_bytes(problem, given.q_strides, false)),
-        k("K", span_bytes(problem, given.k_strides, true)),
-        v("V", span_bytes(problem, given.v_strides, true)),
+  Watched(const Call& call, const Kernel& kernel)
+      : Watched(call, kernel, call.problem, call.tensors) {}
+
+ private:
+  Watched(const Call& call, const Kernel& kernel, const Problem& problem, const Tensors& given)
+      : q("Q", input_span(problem, given.q_strides, false)),
+        k("K", input_span(problem, given.k_strides, true)),
+        v("V", call.e4m3.v_transposed ? transposed_bytes(problem)
+                                      : input_span(problem, given.v_strides, true)),
         o("O", span_bytes(problem, given.o_strides, false)),
-        tensors(given) {
+        tensors(given),
+        e4m3(call.e4m3) {
     q.upload(given.q);
     k.upload(given.k);
     v.upload(given.v);
@@ -533,7 +633,14 @@ struct Watched {
     }
     tensors.workspace = nullptr;
     tensors.workspace_bytes = 0;
-    if (const size_t needed = workspace_bytes(kernel, problem); needed > 0) {
+    ScalesOfE4m3* const to[] = {&e4m3.q, &e4m3.k, &e4m3.v};
+    const std::vector<NamedScales> scales = scales_of(problem, e4m3);
+    for (size_t i = 0; i < scales.size(); i++) {
+      if (scales[i].bytes == 0) continue;
+      lists.emplace_back(scales[i].name, scales[i].bytes).upload(scales[i].scales.first);
+      to[i]->first = static_cast<const float*>(lists.back().data());
+    }
+    if (const size_t needed = call.workspace_bytes(kernel); needed > 0) {
       workspace.emplace("workspace", needed);
       if (kernel.zeroed_bytes) workspace->zero(kernel.zeroed_bytes());
       tensors.workspace = workspace->data();
@@ -571,10 +678,21 @@ void attention(const Call& call) {
   const Kernel& kernel = *call.choose().kernel;
   const Tensors& tensors = call.tensors;
   alone(call, kernel, [&] {
-    const Watched watched(call.problem, tensors, kernel);
-    run_named(kernel, kernel.name, call.problem, watched.tensors);
+    const Watched watched(call, kernel);
+    run_named(kernel.name, [&] { run(kernel, call.problem, watched.tensors); });
     copy_rows(call.problem, false, tensors.o_strides, watched.o, tensors.o);
     if (watched.lse) watched.lse->download(tensors.lse);
+  });
+}
+
+void attention_fp8(const Call& call) {
+  const Kernel& kernel = *call.choose().kernel;
+  const Tensors& tensors = call.tensors;
+  call.check_workspace(kernel, call.workspace_bytes(kernel));
+  alone(call, kernel, [&] {
+    const Watched watched(call, kernel);
+    run_named(kernel.name, [&] { run_e4m3(kernel, call.problem, watched.tensors, watched.e4m3); });
+    copy_rows(call.problem, false, tensors.o_strides, watched.o, tensors.o);
   });
 }
 
@@ -582,16 +700,18 @@ void backward(const Call& call, const GradientTensors& given) {
   const Kernel& kernel = *call.choose().kernel;
   const Problem& problem = call.problem;
   const Tensors& tensors = call.tensors;
-  check_workspace(kernel, given.forward, workspace_bytes(kernel, problem));
+  call.check_workspace(kernel, call.workspace_bytes(kernel));
   alone(call, kernel, [&] {
-    Watched watched(problem, tensors, kernel);
+    Watched watched(call, kernel);
     watched.o.upload(tensors.o);
     watched.lse->upload(tensors.lse);
     Buffer d_o("dO", watched.o.size()), d_q("dQ", watched.q.size()), d_k("dK", watched.k.size()),
         d_v("dV", watched.v.size());
     d_o.upload(given.d_o);
-    run_named(find_gradient_kernel(kernel.name), kernel.name, problem,
-              GradientTensors{watched.tensors, d_o.data(), d_q.data(), d_k.data(), d_v.data()});
+    run_named(kernel.name, [&] {
+      run(find_gradient_kernel(kernel.name), problem,
+          GradientTensors{watched.tensors, d_o.data(), d_q.data(), d_k.data(), d_v.data()});
+    });
     copy_rows(problem, false, tensors.q_strides, d_q, given.d_q);
     copy_rows(problem, true, tensors.k_strides, d_k, given.d_k);
     copy_rows(problem, true, tensors.v_strides, d_v, given.d_v);
@@ -602,9 +722,10 @@ void backward(const Call& call, const GradientTensors& given) {
 
 // Says in `plan` which kernel runs, and returns how many bytes of workspace it needs.
 size_t plan(const char* kernel, const fa_problem* problem, const fa_options* options,
-            [[maybe_unused]] int device, const char** plan, bool of_gradients) {
+            [[maybe_unused]] int device, const char** plan, What what,
+            const fa_fp8* fp8 = nullptr) {
   if (!plan) throw BadInput("the pointer to the plan is null");
-  const Call call(kernel, problem, options, {}, of_gradients);
+  const Call call(kernel, problem, options, {}, what, fp8);
   size_t bytes = 0;
   call.sentences([&] {
 #ifdef FA_WITH_CUDA
@@ -616,7 +737,7 @@ size_t plan(const char* kernel, const fa_problem* problem, const fa_options* opt
       plan_text += "\n" + with_fields(faster->name + " " + why);
     }
     *plan = plan_text.c_str();
-    bytes = workspace_bytes(*choice.kernel, call.problem);
+    bytes = call.workspace_bytes(*choice.kernel);
   });
   return bytes;
 }
@@ -677,7 +798,7 @@ fa_status fa_attention_backward(const char* kernel, const fa_problem* problem,
     const fa::Call call(
         kernel, problem, options,
         {q, k, v, const_cast<void*>(o), workspace, workspace_bytes, stream},  // O is read alone
-        /*of_gradients=*/true);
+        fa::What::kGradients);
     call.sentences([&] {
       const fa::Problem& of = call.problem;
       const fa::Tensors& tensors = call.tensors;
@@ -705,13 +826,52 @@ fa_status fa_attention_backward(const char* kernel, const fa_problem* problem,
 
 fa_status fa_plan(const char* kernel, const fa_problem* problem, const fa_options* options,
                   int device, const char** plan) {
-  return fa::guarded([&] { fa::plan(kernel, problem, options, device, plan, false); });
+  return fa::guarded(
+      [&] { fa::plan(kernel, problem, options, device, plan, fa::What::kAttention); });
 }
 
 fa_status fa_plan_backward(const char* kernel, const fa_problem* problem, const fa_options* options,
                            int device, const char** plan, size_t* workspace_bytes) {
   return fa::guarded([&] {
-    const size_t bytes = fa::plan(kernel, problem, options, device, plan, true);
+    const size_t bytes = fa::plan(kernel, problem, options, device, plan, fa::What::kGradients);
+    if (workspace_bytes) *workspace_bytes = bytes;
+  });
+}
+
+fa_status fa_attention_fp8(const char* kernel, const fa_problem* problem, const fa_options* options,
+                           const fa_fp8* fp8, const void* q, const void* k, const void* v, void* o,
+                           void* workspace, size_t workspace_bytes, void* stream) {
+  return fa::guarded([&] {
+    const fa::Call call(kernel, problem, options, {q, k, v, o, workspace, workspace_bytes, stream},
+                        fa::What::kFp8, fp8);
+    call.sentences([&] {
+      const fa::Problem& of = call.problem;
+      const fa::Tensors& tensors = call.tensors;
+      fa::check_pointers(tensors);
+      if (workspace) fa::check_alignment(workspace, "the workspace");
+      std::vector<fa::Memory> inputs = fa::inputs_of(of, tensors);
+      if (call.e4m3.v_transposed) {
+        inputs.back() = fa::memory_of_bytes("V", v, fa::transposed_bytes(of));
+      }
+      for (const fa::NamedScales& each : fa::scales_of(of, call.e4m3)) {
+        if (each.bytes > 0) {
+          inputs.push_back(fa::memory_of_bytes(each.name, each.scales.first, each.bytes));
+        }
+      }
+      std::vector<fa::Memory> outputs{fa::memory_of(of, "O", o, tensors.o_strides, false)};
+      if (workspace) {
+        outputs.push_back(fa::memory_of_bytes("the workspace", workspace, workspace_bytes));
+      }
+      fa::check_overlap(outputs, inputs);
+      fa::attention_fp8(call);
+    });
+  });
+}
+
+fa_status fa_plan_fp8(const char* kernel, const fa_problem* problem, const fa_options* options,
+                      const fa_fp8* fp8, int device, const char** plan, size_t* workspace_bytes) {
+  return fa::guarded([&] {
+    const size_t bytes = fa::plan(kernel, problem, options, device, plan, fa::What::kFp8, fp8);
     if (workspace_bytes) *workspace_bytes = bytes;
   });
 }

@@ -1,6 +1,6 @@
 /* The kernels of this repository for programs in C, and in whatever can call C.
  *
- *   O = softmax(Q K^T / sqrt(head_dim)) V, without dropout, and its gradients.
+ *   O = softmax(Q K^T / sqrt(head_dim)) V, without dropout, its gradients, and the same on e4m3.
  *
  * Q, K, V and O are tensors of fp16 or bf16, contiguous [batch, heads, seq_len, head_dim]: element
  * (b, h, n, d) is number ((b * heads + h) * seq_len + n) * head_dim + d. batch and heads are at
@@ -190,6 +190,54 @@ FA_API fa_status fa_attention_backward(const char* kernel, const fa_problem* pro
 FA_API fa_status fa_plan_backward(const char* kernel, const fa_problem* problem,
                                   const fa_options* options, int device, const char** plan,
                                   size_t* workspace_bytes);
+
+/* Scales of a tensor of e4m3, by which its numbers are multiplied: float32 in the memory that Q is
+ * in. Rows 128 t to 128 t + 127 of head h of sequence b have scales[b * block + i * head + t *
+ * tile], with i = h / (the tensor's heads / heads). Where all have the same a stride is 0; none is
+ * more than 2^31 - 1. */
+typedef struct fa_scales {
+  const float* scales; /* null: all are 1, and nothing else here is read */
+  int heads; /* how many there are per sequence and tile, a divisor of the tensor's; 0: kv_heads */
+  long long block, head, tile;
+} fa_scales;
+
+/* How Q, K and V of fa_attention_fp8 are stored. Begin with {.size = sizeof(fa_fp8)}. Where
+ * FlashAttention-3 has q_descale, k_descale and v_descale, [batch, kv_heads], here are {q_descale,
+ * 0, kv_heads, 1, 0} and so on: heads of Q that read one head of K share a scale. */
+typedef struct fa_fp8 {
+  size_t size;       /* sizeof(fa_fp8) */
+  fa_scales q, k, v; /* the tile of v is 0, because all tiles of V are added in one sum */
+  /* 1: V is contiguous [batch, kv_heads, head_dim, kv_len rounded up to 128], as the kernel reads
+   * it; what is behind the last key does not matter, and v_strides are 0. 0: V is stored like K,
+   * and each call transposes it into the workspace. */
+  int v_transposed;
+} fa_fp8;
+
+/* Attention on Q, K and V of e4m3, 8 bits with 4 of exponent and 3 of mantissa, which stand for
+ * their numbers times scales. P is rounded to e4m3 as well, and O is of the problem's dtype. `fp8`
+ * null: all scales are 1, and V is stored like K.
+ *
+ * Problem and options are those of fa_attention_with: a causal mask, any lengths, fewer heads of K
+ * and V, a scale, and strides, which are multiples of 16 for Q, K and V. There are no packed
+ * sequences, no pages, no lse and no gradients.
+ *
+ * `kernel` is "best" or the only one that there is, "fp8" (compute capability 9.0). `workspace` has
+ * as many bytes as fa_plan_fp8() says, begins at a multiple of 16 bytes and is in the memory that Q
+ * is in; with fewer it is FA_BAD_INPUT. It is for V transposed and, if kv_len is no multiple of 4,
+ * for a copy of K. The next call of the same stream may have it, too. Null: the library takes it
+ * from the stream's memory pool and returns it there. The emulator has memory of its own.
+ *
+ * Streams, captures, errors and fa_counters() are as with fa_attention. */
+FA_API fa_status fa_attention_fp8(const char* kernel, const fa_problem* problem,
+                                  const fa_options* options, const fa_fp8* fp8, const void* q,
+                                  const void* k, const void* v, void* o, void* workspace,
+                                  size_t workspace_bytes, void* stream);
+
+/* The same as fa_plan for fa_attention_fp8. `workspace_bytes`, which may be null, gets what it
+ * needs, or 0. */
+FA_API fa_status fa_plan_fp8(const char* kernel, const fa_problem* problem,
+                             const fa_options* options, const fa_fp8* fp8, int device,
+                             const char** plan, size_t* workspace_bytes);
 
 /* Why this thread's last call of a function that returns fa_status, or of fa_counters, failed: one
  * sentence, or the emulator's report, which has several lines. Empty after success. Lives until the

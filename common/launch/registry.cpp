@@ -331,13 +331,15 @@ using Part = std::function<void(const Problem&, const Tensors&)>;
 
 // Calls these parts of the kernel, those that are there, after all checks.
 void run_parts(std::initializer_list<const Part*> parts, const Kernel& kernel,
-               const Problem& problem, const Tensors& tensors) {
+               const Problem& problem, const Tensors& tensors, const OfE4m3* e4m3 = nullptr) {
   validate(problem, kernel.takes.any_length || kernel.ceiling != nullptr);
   check_pointers(tensors);
   const Tensors all = with_strides(problem, tensors);
   if (const std::string why = refusal(kernel, problem, all); !why.empty()) throw Unsupported(why);
+  if (e4m3) check_e4m3(problem, all, *e4m3);
   if (kernel.workspace_bytes) {
-    const size_t needed = kernel.workspace_bytes(problem, tensors.workspace_bytes);
+    const size_t needed = e4m3 ? kernel.e4m3_workspace_bytes(problem, e4m3->v_transposed)
+                               : kernel.workspace_bytes(problem, tensors.workspace_bytes);
     if (needed > tensors.workspace_bytes) {
       throw Unsupported("needs a workspace of " + std::to_string(needed) + " bytes, " +
                         std::to_string(tensors.workspace_bytes) + " are allowed (--workspace-mib)");
@@ -364,6 +366,53 @@ void prepare(const Kernel& kernel, const Problem& problem, const Tensors& tensor
 }
 void run_prepared(const Kernel& kernel, const Problem& problem, const Tensors& tensors) {
   run_parts({&kernel.run}, kernel, problem, tensors);
+}
+
+void check_e4m3(const Problem& problem, const Tensors& t, const OfE4m3& e4m3) {
+  const auto strides = [&](const std::string& name, const Strides& s, const Extents& extents) {
+    const std::array<long long, 3> all = {s.block, s.head, s.row};
+    for (size_t i = 0; i < all.size(); i++) {
+      if (extents.sizes[i] <= 1 || all[i] % 16 == 0) continue;
+      constexpr std::array kNames = {"block", "head", "row"};
+      throw BadInput(name + "_strides." + kNames[i] + " must be a multiple of 16 for e4m3, not " +
+                     std::to_string(all[i]));
+    }
+  };
+  strides("q", t.q_strides, Extents(problem, false));
+  strides("k", t.k_strides, Extents(problem, true));
+  if (!e4m3.v_transposed) {
+    strides("v", t.v_strides, Extents(problem, true));
+  } else if (t.v_strides != problem.kv_strides()) {
+    throw BadInput("v_strides must be 0 where V is transposed, because it is contiguous");
+  }
+  const auto scales = [](const std::string& name, const ScalesOfE4m3& s, int heads) {
+    if (reinterpret_cast<uintptr_t>(s.first) % alignof(float) != 0) {
+      throw BadInput("the pointer to the scales of " + name + " must be a multiple of 4 bytes");
+    }
+    if (s.heads < 1 || heads % s.heads != 0) {
+      throw BadInput("the scales of " + name + " must be for a divisor of its " +
+                     std::to_string(heads) + " heads, not for " + std::to_string(s.heads));
+    }
+    if (std::min({s.block, s.head, s.tile}) < 0 || std::max({s.block, s.head, s.tile}) >> 31 != 0) {
+      throw BadInput("the strides of the scales of " + name + " must be from 0 to 2^31 - 1");
+    }
+  };
+  scales("Q", e4m3.q, problem.heads);
+  scales("K", e4m3.k, problem.key_heads());
+  scales("V", e4m3.v, problem.key_heads());
+  if (e4m3.v.tile != 0) {
+    throw BadInput(
+        "V has a scale per head, because its tiles are added in one sum: tile must be 0");
+  }
+}
+
+void run_e4m3(const Kernel& kernel, const Problem& problem, const Tensors& tensors,
+              const OfE4m3& e4m3) {
+  if (!kernel.run_e4m3) throw Unsupported("takes Q, K and V of 16 bits, not e4m3");
+  const Part part = [&](const Problem& same, const Tensors& all) {
+    kernel.run_e4m3(same, all, e4m3);
+  };
+  run_parts({&part}, kernel, problem, tensors, &e4m3);
 }
 
 LaunchRecord& launch_record() {

@@ -75,6 +75,19 @@ struct Attention {
   Fp8 fp8;
 };
 
+// What a caller has who rounded Q, K and V to e4m3 already. The tensors stand for their numbers
+// times scales: of tile t, 128 rows, of head h of sequence b that is first[b * block + i * head +
+// t * tile], with i = h / (the tensor's heads / heads). A stride of 0: all have the same.
+struct ScalesOfE4m3 {
+  const float* first = nullptr;  // on the device; null: 1
+  int heads = 1;                 // of scales, a divisor of the tensor's
+  long long block = 0, head = 0, tile = 0;
+};
+struct OfE4m3 {
+  ScalesOfE4m3 q, k, v;       // V's tile is 0: tiles of V are added in one sum
+  bool v_transposed = false;  // contiguous [batch, kv_heads, head_dim, kv_len rounded up to 128]
+};
+
 // Which GPUs a kernel runs on. The emulator runs them all.
 struct Needs {
   int compute_capability = 75;  // at least: 80 is sm_80
@@ -160,6 +173,10 @@ struct Kernel {
   // nothing.
   std::function<void(const Problem&, const Tensors&)> prepare = nullptr;
   bool own_rounding = false;  // of peers in FP8: not as Problem::fp8 says (oracle.h)
+  // The same on Q, K and V that are e4m3, where their pointers point and their strides count to,
+  // and O is of Problem::dtype; and the bytes of workspace for that. Null: the kernel takes none.
+  std::function<void(const Problem&, const Tensors&, const OfE4m3&)> run_e4m3 = nullptr;
+  size_t (*e4m3_workspace_bytes)(const Problem&, bool v_transposed) = nullptr;
 };
 
 // All kernels of this program, by name.
@@ -223,6 +240,14 @@ void run(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
 void prepare(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
 void run_prepared(const Kernel& kernel, const Problem& problem, const Tensors& tensors);
 
+// Launches the kernel on e4m3 after the same checks, those of scales among them. Strides of Q, K
+// and V are multiples of 16; problem.fp8 is kHead or kTile.
+void run_e4m3(const Kernel& kernel, const Problem& problem, const Tensors& tensors,
+              const OfE4m3& e4m3);
+
+// Throws BadInput for strides and scales of e4m3 that no kernel takes.
+void check_e4m3(const Problem& problem, const Tensors& with_strides, const OfE4m3& e4m3);
+
 void register_kernel(Kernel kernel);
 
 // The kernel's twin that records what it does (CMake's FA_TIMELINE), null if there is none. It is
@@ -265,7 +290,8 @@ Attention<T> attention_of(const Problem& problem, const Tensors& tensors) {
 }
 
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it. Where they are
-// there, prepare(const Attention<T>&) launches what comes before it,
+// there, prepare(const Attention<T>&) launches what comes before it, run_e4m3(const Attention<T>&,
+// const OfE4m3&) the same on e4m3, e4m3_workspace_bytes(const Problem&, bool) sizes its workspace,
 // workspace_bytes(const Problem&, size_t limit) sizes its workspace, zeroed_bytes() says how much
 // of it begins as zeros, and leads(const Problem&) whether the kernel is the fastest one.
 template <template <typename T, int kHeadDim> class Launcher>
@@ -273,9 +299,16 @@ class Registration {
  public:
   explicit Registration(const char* name, Needs needs = {}, Traits traits = Traits::kPlain,
                         Takes takes = {}) {
-    Kernel kernel{name, needs, nullptr, &dispatch_dtype<false>};
+    Kernel kernel{name, needs, nullptr, [](const Problem& problem, const Tensors& tensors) {
+                    dispatch(problem, tensors, []<typename Chosen>(const auto& attention) {
+                      Chosen::run(attention);
+                    });
+                  }};
     if constexpr (requires { &Launcher<__half, 128>::prepare; }) {
-      kernel.prepare = &dispatch_dtype<true>;
+      kernel.prepare = [](const Problem& problem, const Tensors& tensors) {
+        dispatch(problem, tensors,
+                 []<typename Chosen>(const auto& attention) { Chosen::prepare(attention); });
+      };
     }
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
       kernel.workspace_bytes = &Launcher<__half, 128>::workspace_bytes;
@@ -285,6 +318,14 @@ class Registration {
     }
     if constexpr (requires { &Launcher<__half, 128>::leads; }) {
       kernel.leads = &Launcher<__half, 128>::leads;
+    }
+    if constexpr (requires { &Launcher<__half, 128>::run_e4m3; }) {
+      kernel.run_e4m3 = [](const Problem& problem, const Tensors& tensors, const OfE4m3& e4m3) {
+        dispatch(problem, tensors, [&]<typename Chosen>(const auto& attention) {
+          Chosen::run_e4m3(attention, e4m3);
+        });
+      };
+      kernel.e4m3_workspace_bytes = &Launcher<__half, 128>::e4m3_workspace_bytes;
     }
     kernel.traits = traits;
     kernel.takes = takes;
@@ -296,32 +337,25 @@ class Registration {
   }
 
  private:
-  template <bool kPrepare>
-  static void dispatch_dtype(const Problem& problem, const Tensors& tensors) {
-    problem.dtype == Dtype::kFp16 ? dispatch_head_dim<kPrepare, __half>(problem, tensors)
-                                  : dispatch_head_dim<kPrepare, __nv_bfloat16>(problem, tensors);
+  // Calls body with the launcher for the problem.
+  template <typename Body>
+  static void dispatch(const Problem& problem, const Tensors& tensors, const Body& body) {
+    problem.dtype == Dtype::kFp16 ? dispatch_head_dim<__half>(problem, tensors, body)
+                                  : dispatch_head_dim<__nv_bfloat16>(problem, tensors, body);
   }
-  template <bool kPrepare, typename T>
-  static void dispatch_head_dim(const Problem& problem, const Tensors& tensors) {
+  template <typename T, typename Body>
+  static void dispatch_head_dim(const Problem& problem, const Tensors& tensors, const Body& body) {
     const Attention<T> attention = attention_of<T>(problem, tensors);
 #ifdef FA_TWO_OF_FOUR  // scripts/fa try: half of the work for the compiler
     constexpr int kHeadDim = std::is_same_v<T, __half> ? 64 : 128;
     if (problem.head_dim != kHeadDim) {
       throw Unsupported("this copy is compiled for bf16 with head_dim 128 and fp16 with 64 alone");
     }
-    call<kPrepare, Launcher<T, kHeadDim>>(attention);
+    body.template operator()<Launcher<T, kHeadDim>>(attention);
 #else
-    problem.head_dim == 64 ? call<kPrepare, Launcher<T, 64>>(attention)
-                           : call<kPrepare, Launcher<T, 128>>(attention);
+    problem.head_dim == 64 ? body.template operator()<Launcher<T, 64>>(attention)
+                           : body.template operator()<Launcher<T, 128>>(attention);
 #endif
-  }
-  template <bool kPrepare, typename Chosen, typename T>
-  static void call(const Attention<T>& attention) {
-    if constexpr (kPrepare) {
-      Chosen::prepare(attention);
-    } else {
-      Chosen::run(attention);
-    }
   }
 };
 

@@ -17,6 +17,8 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <cstddef>
+#include <cstdint>
 
 #include "common/launch/launch.h"
 #include "common/launch/problem.h"
@@ -67,14 +69,18 @@ struct Config {
   enum NamedBarrier : int { kTurn = 1 };
 };
 
-// Scale of tile t of head h, heads counted over all sequences: first[h * head_stride + t *
-// tile_stride]. With a tile_stride of 0 all tiles of a head have the same.
+// Scale of tile t of head h, heads counted over all sequences: head h % heads of block h / heads,
+// where `group` neighbouring heads share one. With a tile_stride of 0 all tiles of a head have the
+// same. Unless it is said otherwise all heads are in one block.
 struct Scales {
-  const float* first;
+  const float* first;  // null: 1
   uint32_t head_stride, tile_stride;
+  uint32_t block_stride = 0, heads = UINT32_MAX, group = 1;
 
   __device__ float at(uint32_t head, uint32_t tile) const {
-    return __ldg(first + head * head_stride + tile * tile_stride);
+    if (!first) return 1.0f;
+    return __ldg(first + size_t(head / heads) * block_stride +
+                 size_t(head % heads / group) * head_stride + size_t(tile) * tile_stride);
   }
 };
 
@@ -86,8 +92,7 @@ struct Shape {
   int diagonal;               // row i of a head sees the keys below min(kv_len, i + diagonal)
   bool causal;
   float scale;
-  Scales q_scales, k_scales;
-  const float* v_scales;  // [batch * kv_heads]
+  Scales q_scales, k_scales, v_scales;
 };
 
 // Warps w0..w3 of warpgroup g have 16 rows of S and O each; lane l has rows l/4 and l/4 + 8, and of
@@ -467,7 +472,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     }
     float factor[2];
     for (int h = 0; h < 2; h++) {  // a row that sees no key becomes zeros
-      const float v_scale = __ldg(shape.v_scales + its.head / shape.group);
+      const float v_scale = shape.v_scales.at(its.head / shape.group, 0);
       factor[h] = kMasked && total[h] == 0.0f ? 0.0f : __fdividef(1.0f, total[h]) * v_scale;
     }
     ptx::mbarrier_wait(&smem.o_empty[warpgroup_idx], t % 2);
@@ -579,7 +584,7 @@ struct Inputs {
   const uint8_t* v;  // e4m3: [batch, kv_heads, head_dim, kv_len rounded up to 128]
   T* o;              // [batch, heads, seq_len, head_dim], o_strides apart
   Scales q_scales, k_scales;
-  const float* v_scales;  // [batch, kv_heads]: PV adds up tiles, which therefore share a scale
+  Scales v_scales;  // per head: PV adds up tiles, which therefore share a scale
   int batch, heads, kv_heads, seq_len, kv_len;
   float scale;
   Mask mask;

@@ -42,8 +42,8 @@ struct FromSixteenBits {
     };
     Launcher<T, kHeadDim>::run(
         {place.q, place.k, place.v, a.o, scales(place.q_scales, place.q_tiles),
-         scales(place.k_scales, place.k_tiles), place.v_scales, a.batch, a.heads, a.kv_heads,
-         a.seq_len, a.kv_len, a.scale, a.mask, contiguous(a.heads, a.seq_len, kHeadDim),
+         scales(place.k_scales, place.k_tiles), Scales{place.v_scales, 1, 0}, a.batch, a.heads,
+         a.kv_heads, a.seq_len, a.kv_len, a.scale, a.mask, contiguous(a.heads, a.seq_len, kHeadDim),
          contiguous(a.kv_heads, place.k_rows, kHeadDim), a.o_strides});
   }
 };

@@ -257,6 +257,24 @@ __global__ void __launch_bounds__(kHeadDim * 2) transpose_e4m3_kernel(const Task
   write_columns<kHeadDim, kHeadDim / 16>(smem.sV, task);
 }
 
+// Copies rows of e4m3, with zeros behind the last one.
+template <int kHeadDim>
+__global__ void __launch_bounds__(Config::kThreads) copy_kernel(const Task<uint8_t> task) {
+  constexpr int kLanes = kHeadDim / 16;  // that share a row
+  const size_t head = size_t(blockIdx.z) * task.heads + blockIdx.y;
+  const int end = min(task.out_rows, int(blockIdx.x + 1) * Config::kRows);
+  for (int row = blockIdx.x * Config::kRows + threadIdx.x / kLanes; row < end;
+       row += Config::kThreads / kLanes) {
+    uint4 chunk = {0, 0, 0, 0};
+    if (row < task.rows) {
+      chunk = reinterpret_cast<const uint4*>(
+          task.x + task.strides.at(blockIdx.z, blockIdx.y, row))[threadIdx.x % kLanes];
+    }
+    reinterpret_cast<uint4*>(task.out +
+                             (head * task.out_rows + row) * kHeadDim)[threadIdx.x % kLanes] = chunk;
+  }
+}
+
 // ---- host ---------------------------------------------------------------------------------------
 // Where Q, K and V lie in e4m3, with their scales, in one piece of memory: [batch, heads, seq_len,
 // head_dim], [batch, kv_heads, k_rows, head_dim] and [batch, kv_heads, head_dim, v_rows].
@@ -298,12 +316,36 @@ struct Place {
   }
 };
 
-// V transposed, in one launch. task.out_rows is a multiple of 128.
+// What becomes of K and V that are e4m3 already: copies where the kernel cannot have them as they
+// lie, or null. K's last rows are read four at a time, and behind the caller's there may be none.
+struct PlaceOfE4m3 {
+  uint8_t *k, *v;  // [batch, kv_heads, k_rows, head_dim], [batch, kv_heads, head_dim, v_rows]
+  int k_rows, v_rows;
+  size_t bytes;  // in all
+
+  PlaceOfE4m3(void* memory, int batch, int kv_heads, int kv_len, int head_dim, bool v_transposed)
+      : k_rows((kv_len + 3) / 4 * 4), v_rows((kv_len + 127) / 128 * 128) {
+    const size_t rows = size_t(batch) * kv_heads * head_dim;
+    const size_t of_k = k_rows > kv_len ? rows * k_rows : 0,
+                 of_v = v_transposed ? 0 : rows * v_rows;
+    auto* const begin = static_cast<uint8_t*>(memory);
+    v = of_v > 0 ? begin : nullptr;
+    k = of_k > 0 ? begin + of_v : nullptr;
+    bytes = of_k + of_v;
+  }
+};
+
+// One launch: V transposed, or K's rows with zeros behind them. task.out_rows is v_rows or k_rows.
 template <int kHeadDim>
 void transpose(const Task<uint8_t>& task, int batch) {
   launch<transpose_e4m3_kernel<kHeadDim>>({dim3(task.out_rows / Config::kRows, task.heads, batch),
                                            dim3(kHeadDim * 2), sizeof(TransposedStorage<kHeadDim>)},
                                           task);
+}
+template <int kHeadDim>
+void copy(const Task<uint8_t>& task, int batch) {
+  const int tiles = (task.out_rows + Config::kRows - 1) / Config::kRows;
+  launch<copy_kernel<kHeadDim>>({dim3(tiles, task.heads, batch), dim3(Config::kThreads), 0}, task);
 }
 
 // Three to six launches, one behind the other, on 16-byte aligned rows. Of Fp8::kHead the scales
