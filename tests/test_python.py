@@ -155,6 +155,14 @@ fa_status fa_attention_backward(const char* kernel, const fa_problem* p, const f
                                 size_t workspace_bytes, void* stream) {
   return FA_UNSUPPORTED;
 }
+fa_status fa_plan_fp8(const char* kernel, const fa_problem* p, const fa_options* options, const fa_fp8* fp8, int device,
+                      const char** plan, size_t* workspace_bytes) {
+  return FA_UNSUPPORTED;
+}
+fa_status fa_attention_fp8(const char* kernel, const fa_problem* p, const fa_options* options, const fa_fp8* fp8, const void* q,
+                           const void* k, const void* v, void* o, void* workspace, size_t workspace_bytes, void* stream) {
+  return FA_UNSUPPORTED;
+}
 fa_status fa_attention_with(const char* kernel, const fa_problem* p, const fa_options* options, const void* q, const void* k,
                             const void* v, void* o, void* stream) {
   if (!strcmp(kernel, "17")) return FA_BAD_INPUT;
@@ -1904,6 +1912,124 @@ class Gradients(Sentences):
         self.assertLess(found[-1], 0.01 * found[0])
         for one, other in zip(found, right):
             self.assertLess(abs(one - other), 2**-9, (found, right))
+
+
+E4M3_ROUNDING = 0.028  # what rounding P to e4m3 leaves of normal inputs, relative
+
+
+@unittest.skipUnless(torch, "needs torch")
+@unittest.skipIf(ON_GPU and torch and torch.cuda.get_device_capability() != (9, 0), "needs a GPU of 9.0")
+class E4m3(Sentences):
+    """Tensors of float8_e4m3fn with their scales, held to float64 on what they stand for."""
+
+    DEVICE = "cuda" if ON_GPU else "cpu"
+
+    def tensor(self, shape, seed, heads, tiles=False):
+        """Numbers (batch, heads, rows, head_dim) as e4m3, their scales for so many heads, and what they stand for."""
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * (torch.arange(shape[1]) + 1)[:, None, None]
+        parts = -(-shape[2] // 128) if tiles else 1
+        rows = torch.nn.functional.pad(x, (0, 0, 0, 128 * parts - shape[2])) if tiles else x
+        scales = rows.reshape(shape[0], heads, -1, parts, rows.shape[2] // parts, shape[3]).abs().amax((2, 4, 5)) / 448
+        each = scales.repeat_interleave(shape[1] // heads, 1).repeat_interleave(rows.shape[2] // parts, 2)[:, :, :shape[2], None]
+        e4m3 = (x / each).to(torch.float8_e4m3fn)
+        return e4m3.to(self.DEVICE), (scales if tiles else scales[:, :, 0]).to(self.DEVICE), e4m3.double() * each.double()
+
+    def given(self, shape, kv_shape, q_heads=None, tiles=False):
+        """q, k and v, their scales by name, and by what float64 computes with."""
+        made = [self.tensor(shape, 1, q_heads or kv_shape[1], tiles), self.tensor(kv_shape, 2, kv_shape[1], tiles),
+                self.tensor(kv_shape, 3, kv_shape[1])]
+        return ([e4m3 for e4m3, _, _ in made], {f"{name}_descale": scales for name, (_, scales, _) in zip("qkv", made)},
+                [stands_for for _, _, stands_for in made])
+
+    def near(self, o, right):
+        self.assertEqual((o.dtype, o.device.type), (torch.bfloat16, self.DEVICE))
+        self.assertTrue(o.is_contiguous())
+        self.assertLess(((o.cpu().double() - right).norm() / right.norm()).item(), E4M3_ROUNDING)
+
+    def test_as_flash_attention_3_takes_them(self):
+        for (shape, kv_shape), causal, scale in (((2, 4, 77, 64), (2, 2, 300, 64)), True, None), (((1, 2, 200, 128), (1, 2, 129, 128)), False, 0.05):
+            tensors, scales, stand_for = self.given(shape, kv_shape)
+            right = by_torch(*stand_for, causal, scale)
+            flash = [each.transpose(1, 2).contiguous() for each in tensors]
+            o = fa.flash_attn_func(*flash, softmax_scale=scale, causal=causal, **scales)
+            self.near(o, right.transpose(1, 2))
+            if not ON_GPU:
+                self.assertEqual([fa.counters()[name] for name in ("kernel", "dtype", "fp8")], ["beyond/fp8", "bf16", "head"])
+            # Rows anywhere, scales for each head of q, with strides: the same bits.
+            per_head = scales["q_descale"].repeat_interleave(shape[1] // kv_shape[1], 1).t().contiguous().t()
+            again = fa.attention(*tensors, causal=causal, scale=scale, kernel="fp8", **{**scales, "q_descale": per_head})
+            self.assertTrue(torch.equal(again.transpose(1, 2), o))
+            turned = [each.transpose(1, 2) for each in flash]
+            self.assertTrue(torch.equal(fa.attention(*turned, causal=causal, scale=scale, **scales), again))
+
+    def test_a_scale_for_each_tile_and_none(self):
+        tensors, scales, stand_for = self.given((1, 4, 300, 64), (1, 2, 260, 64), 4, tiles=True)
+        self.assertEqual([tuple(each.shape) for each in scales.values()], [(1, 4, 3), (1, 2, 3), (1, 2)])
+        self.near(fa.attention(*tensors, causal=True, **scales), by_torch(*stand_for, True))
+        q, k, v = (each[:, :2, :70] for each in tensors)
+        one = torch.ones((), device=self.DEVICE)
+        ones = {name: one.expand(1, 2) for name in scales}
+        self.assertTrue(torch.equal(fa.attention(q, k, v, scale=1e-4), fa.attention(q, k, v, scale=1e-4, **ones)))
+
+    def test_packed_tensors_and_a_cache(self):
+        (q, k, v), scales, stand_for = self.given((2, 2, 140, 64), (2, 2, 140, 64))
+        right = by_torch(*stand_for).transpose(1, 2)
+        flash = [each.transpose(1, 2) for each in (q, k, v)]
+        self.near(fa.flash_attn_qkvpacked_func(torch.stack(flash, 2), **scales), right)
+        self.near(fa.flash_attn_kvpacked_func(flash[0], torch.stack(flash[1:], 2), **scales), right)
+        caches = [torch.zeros((2, 150, 2, 64), device=self.DEVICE).to(q.dtype) for _ in "kv"]
+        for cache, tensor in zip(caches, flash[1:]):
+            cache[:, :130].view(torch.uint8).copy_(tensor[:, :130].view(torch.uint8))
+        self.near(fa.flash_attn_with_kvcache(flash[0], *caches, *(each[:, 130:] for each in flash[1:]), cache_seqlens=130, **scales), right)
+        with self.assertRaisesRegex(fa.BadInput, "^k_cache is of float8_e4m3fn, for which fa takes neither block_table nor cache_batch_idx, and"):
+            fa.flash_attn_with_kvcache(flash[0], *caches, cache_seqlens=torch.tensor([3, 4], dtype=torch.int32, device=self.DEVICE), **scales)
+
+    def test_compiled(self):
+        tensors, scales, _ = self.given((1, 2, 70, 64), (1, 1, 133, 64))
+        o = fa.attention(*tensors, causal=True, **scales)
+        compiled = torch.compile(lambda *tensors: fa.attention(*tensors[:3], causal=True, **dict(zip(scales, tensors[3:]))), fullgraph=True,
+                                 backend="aot_eager")
+        self.assertTrue(torch.equal(compiled(*tensors, *scales.values()), o))
+        done = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]  # test_schema compares e4m3, which torch cannot
+        self.assertEqual(torch.library.opcheck(torch.ops.fa.attention_fp8.default, (*tensors, *scales.values(), "best", True), test_utils=done),
+                         dict.fromkeys(done, "SUCCESS"))
+        with torch.autocast(self.DEVICE, torch.bfloat16):
+            self.assertTrue(torch.equal(fa.attention(*tensors, causal=True, **scales), o))
+        self.assertEqual(fa.plan(*tensors, **scales).kernel, "beyond/fp8")
+
+    def test_sentences(self):
+        (q, k, v), scales, _ = self.given((1, 4, 130, 64), (1, 2, 130, 64))
+        more = {"layout": "bhnd"}
+        for words, error, tensors, named in (
+                (r"^q_descale has the shape \(1, 3\), but fa takes \(1, 2\) or \(1, 4\) or \(1, 2, 2\) or \(1, 4, 2\) here$", fa.BadInput,
+                 (q, k, v), {"q_descale": torch.ones(1, 3, device=self.DEVICE)}),
+                (r"^v_descale has the shape \(1, 2, 2\), but fa takes \(1, 2\) here$", fa.BadInput, (q, k, v),
+                 {"v_descale": torch.ones(1, 2, 2, device=self.DEVICE)}),
+                (rf"^k_descale is of float64 on {self.DEVICE}.*, but fa takes float32 on {self.DEVICE}", fa.BadInput, (q, k, v),
+                 {"k_descale": scales["k_descale"].double()}),
+                ("^k_descale is of type float, but fa takes a tensor of float32, or None for 1$", fa.BadInput, (q, k, v), {"k_descale": 1.0}),
+                ("^q_descale, k_descale and v_descale go with tensors of float8_e4m3fn, but q is of bfloat16$", fa.BadInput,
+                 (q.bfloat16(), k.bfloat16(), v.bfloat16()), scales),
+                ("^k has the dtype bfloat16, but q has float8_e4m3fn$", fa.BadInput, (q, k.bfloat16(), v), {}),
+                ("^q is of float8_e5m2, but fa takes float16, bfloat16 and float8_e4m3fn$", fa.BadInput,
+                 [each.float().to(torch.float8_e5m2) for each in (q, k, v)], {}),
+                ("^q is of float8_e4m3fn, for which fa gives no log-sum-exp: pass float16 or bfloat16$", fa.BadInput, (q, k, v), {"return_lse": True}),
+                (r"^08_swizzle takes Q, K and V of 16 bits, not e4m3; beyond/fp8 takes it$", fa.Unsupported, (q, k, v), {"kernel": 8}),
+                (r"^beyond/fp8_rows takes Q, K and V of 16 bits, not e4m3; beyond/fp8 takes it$", fa.Unsupported, (q, k, v), {"kernel": "fp8_rows"}),
+                (r"^q_strides\.row must be a multiple of 16 for e4m3, not 72$", fa.BadInput,
+                 (torch.zeros(1, 4, 130, 72, device=self.DEVICE).to(q.dtype)[..., :64], k, v), {}),
+                (r"^float8_e4m3fn has no gradients: call fa under torch\.no_grad\(\), or pass tensors of bfloat16$", fa.BadInput, (q, k, v),
+                 {"v_descale": torch.ones(1, 2, device=self.DEVICE, requires_grad=True)})):
+            self.sentence(error, words, *tensors, **{**named, **more})
+        begins = torch.tensor([0, 130], dtype=torch.int32, device=self.DEVICE)
+        flash = [each[0].transpose(0, 1) for each in (q, k, v)]
+        with self.assertRaisesRegex(fa.BadInput, r"^q is of float8_e4m3fn, which fa does not take in packed sequences \(cu_seqlens_q\): "):
+            fa.flash_attn_varlen_func(*flash, begins, begins, 130, 130, **scales)
+        table, used = torch.zeros(1, 1, dtype=torch.int32, device=self.DEVICE), torch.full((1,), 16, dtype=torch.int32, device=self.DEVICE)
+        self.sentence(fa.BadInput, r"^q is of float8_e4m3fn, which fa does not take in pages \(block_table\): pass float16 or bfloat16$",
+                      q, k[:, :, :16], v[:, :, :16], block_table=table, seqused_k=used, **scales)
+        self.sentence(fa.BadInput, "^q_descale, k_descale and v_descale go with torch tensors of float8_e4m3fn: pass torch.from_dlpack of each$",
+                      *arrays(), q_descale=numpy.ones((1, 2), "float32"))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: Literal[False] = False,
+              q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
               check: bool = True) -> Tensor: ...
 
 
@@ -30,6 +31,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
+              q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
               return_lse: Literal[True], check: bool = True) -> tuple[Tensor, Tensor]: ...
 
 
@@ -38,6 +40,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
+              q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
               return_lse: bool, check: bool = True) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
@@ -45,6 +48,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               scale: float | None = None, causal: bool = False, cu_seqlens_q: Tensor | None = None,
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
+              q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
               check: bool = True) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T) v, without dropout. Of torch tensors it can be differentiated.
 
@@ -78,6 +82,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     return_lse: a second result, log-sum-exp: of each row the natural logarithm of its sum of e^score over the keys that it
     sees, -inf if there are none. It is of float32 and has q's shape without head_dim. With it the results of several parts
     of the keys are merged: lse = logaddexp(lse1, lse2), o = o1 e^(lse1 - lse) + o2 e^(lse2 - lse).
+    q_descale, k_descale, v_descale: q, k and v may be torch tensors of float8_e4m3fn, which stand for their numbers times these,
+    as FlashAttention-3 has it. Tensors of float32 on q's device, (batch, kv_heads), so that heads of q that read one head of k
+    share one; of q also (batch, heads). A third dimension of q's and k's is of tiles of 128 rows, of which each has its own. None
+    is 1. The result is of bfloat16. There are no packed sequences, pages, log-sum-exp and gradients; strides are multiples of 16.
+    On a GPU each call transposes v first. Only kernel "fp8" takes them, on GPUs of 9.0.
     check: on the emulator, whether it looks for races and for accesses outside memory and counts by statement, which takes
     one and a half to twenty times as long, most where a kernel has no Tensor Core instructions. A GPU checks nothing. The
     results are the same bits.
@@ -97,7 +106,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     error or the emulator's report. All three are fa.Error.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse, check)
+                             seqused_k, return_lse, check, q_descale, k_descale, v_descale)
     result: Tensor | tuple[Tensor, Tensor] = module.run(given)
     return result
 
@@ -105,7 +114,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
 def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str | None = None, scale: float | None = None,
          causal: bool = False, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None,
          max_seqlen_k: int | None = None, block_table: Any = None, seqused_k: Any = None, return_lse: bool = False,
-         check: bool = True) -> Plan:
+         q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, check: bool = True) -> Plan:
     """Which kernel fa.attention runs with these arguments, and why not a faster one. Nothing is launched.
 
         print(fa.plan(q, k, v, causal=True))
@@ -115,7 +124,7 @@ def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str
     Raises what fa.attention would: BadInput for a wrong argument, Unsupported where no kernel takes the problem.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse, check)
+                             seqused_k, return_lse, check, q_descale, k_descale, v_descale)
     result: Plan = module.plan(given)
     return result
 
@@ -132,11 +141,12 @@ class Given(NamedTuple):
     return_lse: bool
     scale: float | None
     check: bool
+    descales: tuple[Any, Any, Any] = (None, None, None)  # of q, k and v of e4m3
 
 
 def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | None, scale: float | None, causal: bool, cu_seqlens_q: Any,
              cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None, block_table: Any, seqused_k: Any,
-             return_lse: bool, check: bool) -> tuple[Any, Given]:
+             return_lse: bool, check: bool, *descales: Any) -> tuple[Any, Given]:
     """What has run() and plan() for tensors of this kind, and what these take."""
     torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
     module: Any = _Arrays
@@ -177,7 +187,7 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     if block_table is not None and seqused_k is not None:
         given.update(block_table=block_table, seqused_k=seqused_k)
     return module, Given(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse),
-                         None if scale is None else float(scale), bool(check))
+                         None if scale is None else float(scale), bool(check), descales)
 
 
 def _is_length(most: Any) -> bool:
@@ -212,9 +222,9 @@ def is_of_one_order(kernel: str) -> bool:
     return number is not None and int(number[0]) < 12
 
 
-def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str) -> dict[str, View]:
+def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str, with_e4m3: bool = False) -> dict[str, View]:
     """Raises BadInput unless the tensors q, k, v and the lists of packed sequences or pages are as the kernel takes them, but
-    for the sizes, which the library checks. `cure` makes {name} contiguous, for the message.
+    for the sizes, which the library checks. `cure` makes {name} contiguous, for the message. `with_e4m3`: tensors may be e4m3.
 
     Returns the views with heads before rows, as (batch, heads, seq_len, head_dim)."""
     first, packed, paged = views["q"], "cu_seqlens_q" in views, "block_table" in views
@@ -228,8 +238,9 @@ def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str) -> dict[st
         shape = shapes.get(name) or ("(sequences + 1,)" if of_lengths else of_tensor)
         if len(view.shape) != shape.count(",") + (not shape.endswith(",)")) or of_lengths and min(view.shape) < 1 + packed:
             raise BadInput(f"{name} has the shape {view.shape}, but fa takes {shape}" + " of packed sequences" * packed)
-        if view.dtype not in (("int32",) if of_lengths else _library.DTYPES):
-            raise BadInput(f"{name} is of {view.dtype}, but fa takes {'int32' if of_lengths else 'float16 and bfloat16'}")
+        if view.dtype not in (("int32",) if of_lengths else (*_library.DTYPES, *[_library.E4M3] * with_e4m3)):
+            tensors = "float16, bfloat16 and float8_e4m3fn" if with_e4m3 and "float8" in view.dtype else "float16 and bfloat16"
+            raise BadInput(f"{name} is of {view.dtype}, but fa takes {'int32' if of_lengths else tensors}")
         if (device := view.device.partition(":")[0]) not in _library.DEVICES:
             takes = {"cuda": "CUDA and takes tensors of a GPU", "cpu": "the emulator and takes tensors of the CPU"}
             built = " or for ".join(takes[each] for each in _library.DEVICES)
@@ -301,13 +312,13 @@ def settled(given: Given, views: dict[str, View], call: Call) -> Call:
     return call._replace(kernel=_library.plan(call, _number(views), given.return_lse).kernel.encode())
 
 
-def plan_of(given: Given, views: dict[str, View], others: Packed | Paged | None) -> Plan:
+def plan_of(given: Given, views: dict[str, View], others: Packed | Paged | None, fp8: _library.Fp8 | None = None) -> Plan:
     if given.bnhd and is_of_one_order(given.kernel):  # it gets copies
         views, given = {name: view._replace(strides=None) for name, view in views.items()}, given._replace(bnhd=False)
     out = views["q"]._replace(strides=None)
     if given.bnhd:
         out = turned(out)._replace(strides=None)
-    return _library.plan(prepared(given, views, others, out), _number(views), given.return_lse)
+    return _library.plan(prepared(given, views, others, out), _number(views), given.return_lse, fp8)
 
 
 def _number(views: dict[str, View]) -> int:
@@ -436,6 +447,8 @@ def _library_of(array: Any) -> str:
 def _views(given: Given) -> tuple[dict[str, View], list[object]]:
     """The views, checked, and what must live as long as they are used."""
     q = given.tensors["q"]
+    if any(each is not None for each in given.descales):
+        raise BadInput("q_descale, k_descale and v_descale go with torch tensors of float8_e4m3fn: pass torch.from_dlpack of each")
     for name, array in given.tensors.items():
         if type(array) is not type(q):
             raise BadInput(f"{name} is of type {type(array).__name__}, but q of type {type(q).__name__}")

@@ -51,6 +51,9 @@ def in_cache(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any, b
             raise BadInput(f"cache_seqlens has the shape {tuple(seqlens.shape)}, but q has {batch} sequences")
     elif isinstance(seqlens, bool) or not isinstance(seqlens, int) or not 0 <= seqlens <= most - new:
         raise BadInput(f"cache_seqlens is {seqlens!r}, but the cache has room for {most} keys, and {new} are new")
+    if k_cache.dtype == torch.float8_e4m3fn and (table is not None or batch_idx is not None or isinstance(seqlens, torch.Tensor)):
+        raise BadInput("k_cache is of float8_e4m3fn, for which fa takes neither block_table nor cache_batch_idx, and as cache_seqlens a number or "
+                       "None")
     if k is not None:
         _write(k_cache, k, seqlens, batch_idx, table)
         _write(v_cache, v, seqlens, batch_idx, table)

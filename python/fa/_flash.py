@@ -18,6 +18,7 @@ _WHOLE = (-1, -1)  # of window_size: no window
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
                     causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                     deterministic: bool = False, return_attn_probs: Literal[False] = False, *,
+                    q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                     kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
@@ -25,13 +26,15 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
                     causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                     deterministic: bool = False, *, return_attn_probs: Literal[True],
+                    q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                     kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
                     causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
-                    deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None,
-                    check: bool = True) -> Any:
+                    deterministic: bool = False, return_attn_probs: bool = False, *,
+                    q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+                    kernel: int | str | None = None, check: bool = True) -> Any:
     """What flash_attn.flash_attn_func computes, with its gradients: softmax(softmax_scale q k^T) v.
 
     q: (batch, seq_len, heads, head_dim). k, v: (batch, kv_len, kv_heads, head_dim), with kv_heads a divisor of heads. Only
@@ -43,17 +46,21 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     return_attn_probs: a tuple of three, (out, softmax_lse, None). softmax_lse is (batch, heads, seq_len), of float32, in
     natural logarithms; of a row without keys it is -inf, where FlashAttention has inf. The third would be the probabilities
     with their dropout, which FlashAttention does not give without dropout either.
+    q_descale, k_descale, v_descale: of q, k and v of torch.float8_e4m3fn, as FlashAttention-3's functions take them: (batch,
+    kv_heads) of float32, and as fa.attention takes them besides. Then the result is of bfloat16, and log-sum-exp is refused.
     kernel, check: as fa.attention takes them. By default the fastest kernel for the problem, on the emulator with its checks.
 
     Returns a new tensor of q's shape, dtype and device. Streams, graphs and errors are those of fa.attention.
     """
-    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, kernel, check)
+    return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, kernel, check,
+                      q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
 
 
 @overload
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                               deterministic: bool = False, return_attn_probs: Literal[False] = False, *,
+                              q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                               kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
@@ -61,23 +68,27 @@ def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                               deterministic: bool = False, *, return_attn_probs: Literal[True],
+                              q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                               kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
 def flash_attn_qkvpacked_func(qkv: Any, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
-                              deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None,
-                              check: bool = True) -> Any:
+                              deterministic: bool = False, return_attn_probs: bool = False, *,
+                              q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+                              kernel: int | str | None = None, check: bool = True) -> Any:
     """The same for q, k and v in one tensor, (batch, seq_len, 3, heads, head_dim), as one projection gives them."""
     _check_packed("qkv", qkv, "(batch, seq_len, 3, heads, head_dim)", 3)
     return _attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-                      return_attn_probs, kernel, check)
+                      return_attn_probs, kernel, check,
+                      q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
 
 
 @overload
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                              deterministic: bool = False, return_attn_probs: Literal[False] = False, *,
+                             q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                              kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
@@ -85,17 +96,20 @@ def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, soft
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                              deterministic: bool = False, *, return_attn_probs: Literal[True],
+                             q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                              kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
 def flash_attn_kvpacked_func(q: Any, kv: Any, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
-                             deterministic: bool = False, return_attn_probs: bool = False, *, kernel: int | str | None = None,
-                             check: bool = True) -> Any:
+                             deterministic: bool = False, return_attn_probs: bool = False, *,
+                             q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+                             kernel: int | str | None = None, check: bool = True) -> Any:
     """The same for k and v in one tensor, (batch, kv_len, 2, kv_heads, head_dim)."""
     _check_packed("kv", kv, "(batch, kv_len, 2, kv_heads, head_dim)", 2)
     return _attention(q, kv[:, :, 0], kv[:, :, 1], dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-                      return_attn_probs, kernel, check)
+                      return_attn_probs, kernel, check,
+                      q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
 
 
 @overload
@@ -103,6 +117,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                            window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                            deterministic: bool = False, return_attn_probs: Literal[False] = False, block_table: Any = None, *,
+                           q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                            kernel: int | str | None = None, check: bool = True) -> Tensor: ...
 
 
@@ -111,6 +126,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                            window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                            deterministic: bool = False, *, return_attn_probs: Literal[True], block_table: Any = None,
+                           q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                            kernel: int | str | None = None, check: bool = True) -> tuple[Tensor, Tensor, None]: ...
 
 
@@ -118,19 +134,22 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens
                            dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                            window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0, alibi_slopes: Any = None,
                            deterministic: bool = False, return_attn_probs: bool = False, block_table: Any = None, *,
+                           q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                            kernel: int | str | None = None, check: bool = True) -> Any:
     """The same as flash_attn_func for sequences of different lengths, one behind the other.
 
     q: (total, heads, head_dim). k, v: (total_k, kv_heads, head_dim).
     cu_seqlens_q, cu_seqlens_k: (sequences + 1,), of int32: the first row of each sequence, and the number of rows.
     max_seqlen_q, max_seqlen_k: at least the longest sequence.
+    q_descale, k_descale, v_descale: refused, because packed sequences are not taken in float8_e4m3fn.
     block_table: refused. Pages are for fa.attention and flash_attn_with_kvcache.
     softmax_lse is (heads, total).
     """
     if block_table is not None:
         raise BadInput("block_table goes with fa.attention and fa.flash_attn_with_kvcache, where no sequences are packed: here pass None")
     return _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, kernel, check,
-                      cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+                      cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+                      q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
 
 
 @overload
@@ -140,7 +159,9 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
                             cache_leftpad: Any = None, block_table: torch.Tensor | None = None, softmax_scale: float | None = None,
                             causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Any = None, num_splits: int = 0,
-                            return_softmax_lse: Literal[False] = False, *, kernel: int | str | None = None, check: bool = True) -> torch.Tensor: ...
+                            return_softmax_lse: Literal[False] = False, *,
+                            q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+                            kernel: int | str | None = None, check: bool = True) -> torch.Tensor: ...
 
 
 @overload
@@ -151,6 +172,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
                             causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Any = None, num_splits: int = 0, *,
                             return_softmax_lse: Literal[True],
+                            q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
                             kernel: int | str | None = None, check: bool = True) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
@@ -160,7 +182,9 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
                             cache_leftpad: Any = None, block_table: torch.Tensor | None = None, softmax_scale: float | None = None,
                             causal: bool = False, window_size: tuple[int, int] = _WHOLE, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Any = None, num_splits: int = 0,
-                            return_softmax_lse: bool = False, *, kernel: int | str | None = None, check: bool = True) -> Any:
+                            return_softmax_lse: bool = False, *,
+                            q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+                            kernel: int | str | None = None, check: bool = True) -> Any:
     """One step of decoding: writes new keys and values into the cache, and attends to what is in it.
 
     q: (batch, seq_len, heads, head_dim), torch tensors as all others here.
@@ -172,6 +196,8 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
     cache_batch_idx: (batch,), which sequence of the cache is whose. None: in order.
     block_table: (batch, most pages of a sequence) of int32, the pages of each sequence in the order of its keys.
     causal: aligned at the last key of each sequence. With one query it changes nothing.
+    q_descale, k_descale, v_descale: of a cache of torch.float8_e4m3fn, as flash_attn_func takes them. Such a cache has no pages, no
+    cache_batch_idx and no tensor cache_seqlens.
     num_splits: without effect, since the kernel decides into how many parts it cuts the keys.
     rotary_cos, rotary_sin, cache_leftpad, window_size, softcap, alibi_slopes: refused, unless they are as by default.
 
@@ -190,7 +216,7 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
         raise BadInput("cache_leftpad is given, but in fa a sequence begins with the cache's first key: pass None")
     where = in_cache(q, k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, block_table)
     result = _attention(q, where.pop("k"), where.pop("v"), 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, False,
-                        return_softmax_lse, kernel, check, **where)
+                        return_softmax_lse, kernel, check, **where, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     return result[:2] if return_softmax_lse else result
 
 

@@ -83,6 +83,20 @@ class _Options(ctypes.Structure):
                 *((f"{name}_strides", _Strides) for name in "qkvo")]
 
 
+class _Scales(ctypes.Structure):
+    _fields_ = [("scales", ctypes.c_void_p), ("heads", ctypes.c_int), *((name, ctypes.c_longlong) for name in ("block", "head", "tile"))]
+
+
+class Fp8(ctypes.Structure):
+    """Of e4m3 besides the tensors: the scales of each."""
+
+    _fields_ = [("size", ctypes.c_size_t), *((name, _Scales) for name in "qkv"), ("v_transposed", ctypes.c_int)]
+
+    def __init__(self, **scales: tuple[int, ...]):
+        """Of q, k and v a pointer, the number of heads that have scales, and their strides of sequences, heads and tiles. None: 1."""
+        super().__init__(ctypes.sizeof(Fp8), **{name: _Scales(*each) for name, each in scales.items()})
+
+
 class Packed(NamedTuple):
     """Packed sequences: the pointers to where each begins in q, and in k and v; how many there are, and the longest."""
 
@@ -104,6 +118,8 @@ class Paged(NamedTuple):
 
 BEST = "best"  # of kernels: the fastest one that takes the problem
 DTYPES = {"float16": 0, "bfloat16": 1}
+E4M3 = "float8_e4m3fn"  # of q, k and v, where o is of bfloat16
+_OF_O = {**DTYPES, E4M3: DTYPES["bfloat16"]}
 _ERRORS = {2: BadInput, 3: LaunchError, 4: Unsupported}
 
 
@@ -120,16 +136,19 @@ def _load(path: Path) -> ctypes.CDLL:
         raise ImportError(f"there is no {path}: install the package with pip, or name the library in FA_LIBRARY")
     try:
         library = ctypes.CDLL(str(path))
-        library.fa_attention_backward  # noqa: B018 - whether it has one
+        library.fa_attention_fp8  # noqa: B018 - whether it has one
     except (OSError, AttributeError) as problem:
         raise ImportError(f"{path} is no library of fa, or of an older one: {problem}") from None
     library.fa_attention_with.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options),
                                           *[ctypes.c_void_p] * 5]
     library.fa_attention_backward.argtypes = [*library.fa_attention_with.argtypes[:3], *[ctypes.c_void_p] * 9, ctypes.c_size_t, ctypes.c_void_p]
+    library.fa_attention_fp8.argtypes = [*library.fa_attention_with.argtypes[:3], ctypes.POINTER(Fp8), *[ctypes.c_void_p] * 5, ctypes.c_size_t,
+                                         ctypes.c_void_p]
     library.fa_kernels.argtypes = [ctypes.POINTER(_Kernel), ctypes.c_int]
     library.fa_plan.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Problem), ctypes.POINTER(_Options), ctypes.c_int,
                                 ctypes.POINTER(ctypes.c_char_p)]
     library.fa_plan_backward.argtypes = [*library.fa_plan.argtypes, ctypes.POINTER(ctypes.c_size_t)]
+    library.fa_plan_fp8.argtypes = [*library.fa_plan.argtypes[:3], ctypes.POINTER(Fp8), *library.fa_plan_backward.argtypes[3:]]
     for function in (library.fa_architectures, library.fa_backend, library.fa_counters, library.fa_error, library.fa_version):
         function.argtypes, function.restype = [], ctypes.c_char_p
     return library
@@ -224,7 +243,7 @@ class Call(NamedTuple):
 def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int, ...] | None = None, causal: bool = False,
             others: Packed | Paged | None = None, scale: float | None = None, strides: Sequence[tuple[int, ...]] = (),
             device: str = DEVICES[0], check: bool = True) -> Call:
-    """Tensors of this dtype, q and o of `shape`, k and v of `kv_shape` (None: the same); `scale` None: 1 / sqrt(head_dim);
+    """Tensors of this dtype (with E4M3, o of bfloat16), q and o of `shape`, k and v of `kv_shape` (None: the same); `scale` None: 1 / sqrt(head_dim);
     `strides` of q, k, v, o (none: contiguous); `device` "cuda" or "cpu"; `check`: on the emulator, with its checks."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
@@ -232,11 +251,11 @@ def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int
             raise BadInput(f"the shape {each} has a size " + ("of 2^31 or more" if min(each) > 0 else "below 1"))
     if isinstance(others, Packed):
         (heads, rows, head_dim), (kv_heads, kv_rows, _) = shape, kv_shape
-        problem = _Problem(others.sequences, heads, others.max_seqlen_q, head_dim, DTYPES[dtype])
+        problem = _Problem(others.sequences, heads, others.max_seqlen_q, head_dim, _OF_O[dtype])
         options = _Options(ctypes.sizeof(_Options), causal, others.max_seqlen_k, kv_heads, others.cu_seqlens_q,
                            others.cu_seqlens_k, rows, kv_rows)
     else:
-        problem = _Problem(*shape, DTYPES[dtype])
+        problem = _Problem(*shape, _OF_O[dtype])
         options = _Options(ctypes.sizeof(_Options), causal, kv_shape[2], kv_shape[1])
     if isinstance(others, Paged):
         options.pages, _, options.page_size, _ = kv_shape
@@ -248,12 +267,13 @@ def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int
     return Call(_backend_for(device, check), kernel.encode(), problem, options)
 
 
-def plan(call: Call, number: int = 0, lse: bool = False) -> Plan:
-    """fa_plan: which kernel runs, on the GPU of this number; whether log-sum-exp is wanted."""
+def plan(call: Call, number: int = 0, lse: bool = False, fp8: Fp8 | None = None) -> Plan:
+    """fa_plan or fa_plan_fp8: which kernel runs, on the GPU of this number; whether log-sum-exp is wanted."""
     library, options = _libraries[call.backend], _Options.from_buffer_copy(call.options)
     options.lse = 16 if lse else None  # any address: nothing is read or written there
     text = ctypes.c_char_p()
-    if status := library.fa_plan(call.kernel, call.problem, options, number, text):
+    if status := (library.fa_plan_fp8(call.kernel, call.problem, options, fp8, number, text, None) if fp8 else
+                  library.fa_plan(call.kernel, call.problem, options, number, text)):
         raise _ERRORS[status](library.fa_error().decode(errors="replace"))
     name, *faster = (text.value or b"").decode().split("\n")
     return Plan(name, {kernel: why for kernel, _, why in (line.partition(" ") for line in faster)})
@@ -277,7 +297,20 @@ def run_backward(call: Call, pointers: tuple[int, ...], workspace: tuple[int, in
     _run("fa_attention_backward", call, (*pointers, *workspace, stream), lse)
 
 
-def _run(name: str, call: Call, arguments: tuple[int, ...], lse: int) -> None:
+def workspace_of_fp8(call: Call, fp8: Fp8, number: int = 0) -> int:
+    """fa_plan_fp8: how many bytes run_fp8 needs on the GPU of this number; none on the emulator."""
+    library, text, size = _libraries[call.backend], ctypes.c_char_p(), ctypes.c_size_t()
+    if status := library.fa_plan_fp8(call.kernel, call.problem, call.options, fp8, number, text, size):
+        raise _ERRORS[status](library.fa_error().decode(errors="replace"))
+    return size.value if call.backend == "cuda" else 0
+
+
+def run_fp8(call: Call, fp8: Fp8, pointers: tuple[int, ...], workspace: tuple[int, int], stream: int) -> None:
+    """fa_attention_fp8: `pointers` to q, k, v, o; `workspace` a pointer and its bytes."""
+    _run("fa_attention_fp8", call, (fp8, *pointers, *workspace, stream), 0)
+
+
+def _run(name: str, call: Call, arguments: tuple[Any, ...], lse: int) -> None:
     backend, kernel, problem, options = call
     library = _libraries[backend]
     function = getattr(library, name)
@@ -294,7 +327,7 @@ def _run(name: str, call: Call, arguments: tuple[int, ...], lse: int) -> None:
         raise _ERRORS[status](library.fa_error().decode(errors="replace"))
 
 
-def _run_until_signal(function: Callable[..., int], kernel: bytes, problem: _Problem, options: _Options, arguments: tuple[int, ...]) -> int:
+def _run_until_signal(function: Callable[..., int], kernel: bytes, problem: _Problem, options: _Options, arguments: tuple[Any, ...]) -> int:
     """Handlers of signals run where Python does, which is where the emulator asks for the end. What they raise, as Ctrl-C's
     does, ends the call."""
     raised: list[BaseException] = []

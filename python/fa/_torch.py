@@ -1,5 +1,5 @@
-"""fa.attention and fa.plan for torch tensors: the operator fa::attention, which torch.compile keeps whole, and the operator
-of its gradients, fa::attention_backward."""
+"""fa.attention and fa.plan for torch tensors: the operator fa::attention, which torch.compile keeps whole, the operator of its
+gradients, fa::attention_backward, and fa::attention_fp8 for tensors of e4m3."""
 
 import inspect
 from typing import Any
@@ -62,7 +62,7 @@ def _stream(q: torch.Tensor) -> int:
 
 
 def _views(given: Given) -> tuple[dict[str, View], _library.Packed | _library.Paged | None]:
-    views = check({name: _view(each) for name, each in given.tensors.items()}, given.kernel, given.bnhd, "{name}.contiguous()")
+    views = check({name: _view(each) for name, each in given.tensors.items()}, given.kernel, given.bnhd, "{name}.contiguous()", with_e4m3=True)
     longest = {"q": given.max_seqlen_q, "k": given.max_seqlen_k}
     return views, packed_of(views, lambda name: given.tensors[name].tolist(), longest) or paged_of(views)
 
@@ -189,6 +189,93 @@ torch.library.register_autograd("fa::lse_of", _refuse(
     "log-sum-exp has no gradient in fa, only the output has: take lse.detach()"), lib=_definition)
 
 
+# ---- e4m3 -----------------------------------------------------------------------------------------------------------------
+_NO_GRADIENTS_OF_E4M3 = "float8_e4m3fn has no gradients: call fa under torch.no_grad(), or pass tensors of bfloat16"
+# As _calls, with the bytes of the workspace.
+_calls_fp8: dict[tuple[object, ...], tuple[_library.Call, int]] = {}
+
+
+def _fp8_of(q: torch.Tensor, k: torch.Tensor, bnhd: bool, *descales: torch.Tensor | None) -> _library.Fp8:
+    """What the library is told of the scales. Raises BadInput unless these are as fa.attention takes them."""
+    heads, rows = (-2, -3) if bnhd else (-3, -2)
+    batch, of_q, of_k = q.shape[0], q.shape[heads], k.shape[heads]
+    found: dict[str, tuple[int, ...]] = {}
+    for name, scales, tensor in zip("qkv", descales, (q, k, k)):
+        if scales is None:
+            continue
+        shapes: list[tuple[int, ...]] = [(batch, of_k), *[(batch, of_q)] * (name == "q" and of_q != of_k)]
+        if name != "v":
+            shapes += [(*each, -(-tensor.shape[rows] // 128)) for each in shapes]
+        if tuple(scales.shape) not in shapes:
+            raise _library.BadInput(f"{name}_descale has the shape {tuple(scales.shape)}, but fa takes {' or '.join(map(str, shapes))} here")
+        if scales.dtype != torch.float32 or scales.device != q.device:
+            raise _library.BadInput(f"{name}_descale is of {str(scales.dtype)[6:]} on {scales.device}, but fa takes float32 on {q.device}")
+        strides = [0 if size == 1 else stride for size, stride in zip(scales.shape, scales.stride())]
+        found[name] = (scales.data_ptr(), scales.shape[1], *strides)
+    return _library.Fp8(**found)
+
+
+def _run_fp8(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, q_descale: torch.Tensor | None, k_descale: torch.Tensor | None,
+             v_descale: torch.Tensor | None, kernel: str, causal: bool = False, scale: float | None = None, bnhd: bool = False,
+             checked: bool = True) -> torch.Tensor:
+    pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
+    key = (kernel, causal, scale, bnhd, checked, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device,
+           v.shape, v.stride(), v.dtype, v.device)
+    known = None if (pointers[0] | pointers[1] | pointers[2]) & 15 else _calls_fp8.get(key)
+    if not known:
+        given = Given({"q": q, "k": k, "v": v}, kernel, bnhd, causal, None, None, False, scale, checked)
+        views, _ = _views(given)
+        call = prepared(given, views, None, views["q"]._replace(shape=tuple(q.shape), strides=None))
+        if len(_calls_fp8) >= 10_000:
+            _calls_fp8.clear()
+        known = _calls_fp8[key] = call, _library.workspace_of_fp8(call, _library.Fp8(), q.get_device() if q.is_cuda else 0)
+    call, size = known
+    fp8 = _fp8_of(q, k, bnhd, q_descale, k_descale, v_descale)
+    o, workspace = _output_of_fp8(q), torch.empty(size, dtype=torch.uint8, device=q.device)
+    _library.run_fp8(call, fp8, (*pointers, o.data_ptr()), (workspace.data_ptr() if size else 0, size), _stream(q))
+    return o
+
+
+def _output_of_fp8(q: torch.Tensor) -> torch.Tensor:
+    return torch.empty(q.shape, dtype=torch.bfloat16, device=q.device)
+
+
+_definition.define("attention_fp8(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, str kernel, "
+                   "bool causal=False, float? scale=None, bool bnhd=False, bool checked=True) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+
+
+@torch.library.impl(_definition, "attention_fp8", "CPU")
+@torch.library.impl(_definition, "attention_fp8", "CUDA")
+def _(*given: Any) -> torch.Tensor:
+    return _run_fp8(*given)
+
+
+@torch.library.register_fake("fa::attention_fp8", lib=_definition)
+def _(q: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return _output_of_fp8(q)
+
+
+torch.library.register_autograd("fa::attention_fp8", _refuse(_NO_GRADIENTS_OF_E4M3), lib=_definition)
+
+
+def _is_of_e4m3(given: Given) -> bool:
+    """Whether the call is one on e4m3. Raises BadInput for what does not go with that, and for scales of other tensors."""
+    tensors = given.tensors
+    if tensors["q"].dtype != torch.float8_e4m3fn:
+        if any(each is not None for each in given.descales):
+            raise _library.BadInput(f"q_descale, k_descale and v_descale go with tensors of float8_e4m3fn, but q is of {str(tensors['q'].dtype)[6:]}")
+        return False
+    for name, given_as in (("cu_seqlens_q", "packed sequences"), ("block_table", "pages")):
+        if name in tensors:
+            raise _library.BadInput(f"q is of float8_e4m3fn, which fa does not take in {given_as} ({name}): pass float16 or bfloat16")
+    if given.return_lse:
+        raise _library.BadInput("q is of float8_e4m3fn, for which fa gives no log-sum-exp: pass float16 or bfloat16")
+    for name, each in zip(("q_descale", "k_descale", "v_descale"), given.descales):
+        if each is not None and not isinstance(each, torch.Tensor):
+            raise _library.BadInput(f"{name} is of type {type(each).__name__}, but fa takes a tensor of float32, or None for 1")
+    return True
+
+
 def _is_watched() -> bool:
     """Whether something of torch has to see the operator: a compiler, a trace, a mode, a transform, a profiler."""
     return (torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0 or
@@ -208,7 +295,10 @@ def _judged(given: Given) -> tuple[Given, bool, bool]:
     for name in [name for name, tensor in tensors.items() if tensor.is_meta]:
         raise _library.BadInput(f"{name} is on meta and has no data, which fa needs")
     gradients = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if gradients:
+    if _is_of_e4m3(given):
+        if gradients or torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in given.descales):
+            raise _library.BadInput(_NO_GRADIENTS_OF_E4M3)
+    elif gradients:
         transform = None if torch.compiler.is_compiling() else torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() == torch._C._functorch.TransformType.Grad:
             raise _library.BadInput("fa has no gradients for torch.func: take them with backward() or torch.autograd.grad")
@@ -223,7 +313,7 @@ def _judged(given: Given) -> tuple[Given, bool, bool]:
     if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):  # as PyTorch does for its own attention
         dtype = torch.get_autocast_dtype(kind)
         cast = {name: tensors[name].to(dtype) for name in "qkv"
-                if tensors[name].is_floating_point() and tensors[name].dtype not in (dtype, torch.float64)}
+                if tensors[name].is_floating_point() and tensors[name].dtype not in (dtype, torch.float64, torch.float8_e4m3fn)}
         given = given._replace(tensors={**tensors, **cast}) if cast else given
     return given, ordinary, gradients
 
@@ -231,7 +321,9 @@ def _judged(given: Given) -> tuple[Given, bool, bool]:
 def plan(given: Given) -> _library.Plan:
     given, _, gradients = _judged(given)
     given = given._replace(return_lse=given.return_lse or gradients)
-    return plan_of(given, *_views(given))
+    q, k = given.tensors["q"], given.tensors["k"]
+    views, others = _views(given)
+    return plan_of(given, views, others, _fp8_of(q, k, given.bnhd, *given.descales) if q.dtype == torch.float8_e4m3fn else None)
 
 
 def run(given: Given) -> Any:
@@ -241,6 +333,10 @@ def run(given: Given) -> Any:
     q, k, v = tensors["q"], tensors["k"], tensors["v"]
     # A tensor with the negative bit is not what its memory says, until torch has called an operator with it.
     ordinary = ordinary and not (gradients or _is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
+    if q.dtype == torch.float8_e4m3fn:
+        ordinary = ordinary and all(each is None or type(each) is torch.Tensor and not each.is_neg() for each in given.descales)
+        return (_run_fp8 if ordinary else torch.ops.fa.attention_fp8.default)(q, k, v, *given.descales, given.kernel, given.causal, given.scale,
+                                                                              given.bnhd, given.check)
     call = _run if ordinary else _operator
     o, lse = call(q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
                   given.max_seqlen_k, given.return_lse or gradients, tensors.get("block_table"), tensors.get("seqused_k"), given.scale,
