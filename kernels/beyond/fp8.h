@@ -3,12 +3,12 @@
 // Idea         Q, K, V and P are e4m3, of which Tensor Cores multiply twice as many per cycle. Each
 //              tile of 128 tokens of Q and K has a scale, and each head of V.
 // Bottleneck   Removed: half of the cycles of QK^T and PV. The exponentials alone would then take
-//              as long as both, so the FMA pipes compute three of eight.
-// Changed      From 15: TMA brings K's rows in the order that lets S become P in its registers. Row
-//              sums are a column of O, so they are those of the rounded P. Tensor Cores add e4m3
-//              with 14 bits, so O is added to a sum in fp32 after every 1024 keys. A reference is
-//              the maximum of a row's first tile; later tiles look at P's codes, whether one is
-//              near the end of e4m3.
+//              as long as both, so the FMA pipes compute seven of sixteen.
+// Changed      From 15: TMA brings K's rows in the order that lets S become P in its registers, and
+//              Q stays in registers. Row sums are a column of O, so they are those of the rounded P.
+//              Tensor Cores add e4m3 with 14 bits, so O is added to a sum in fp32 after every 1024
+//              keys. A reference is the maximum of a row's first tile, and it rises only where a
+//              later P would leave e4m3.
 // Run          cmake --build --preset emulator --target fa_fp8_kernel_tests &&
 //              build/emulator/bin/fa_fp8_kernel_tests
 #pragma once
@@ -51,14 +51,16 @@ struct Config {
   static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
   static constexpr int kBlockN = 128;                       // keys per tile
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
-  static constexpr int kStagesK = 4, kStagesV = kWindows ? 2 : 4;  // tiles in shared memory
+  // Turn i has tile i of K in stage i % kStages, and tile i - 1 of V in stage i % kStagesV.
+  static constexpr int kStages = 4, kStagesV = kWindows ? 2 : 4;
   static constexpr int kWindow = 8;  // tiles whose O the Tensor Cores add up
   // O's columns, and eight whose V is one: there a lane finds the sums of its two rows.
   static constexpr int kColumnsO = kHeadDim + 8;
   // Turns make short query tiles faster and long ones slower (measured on an H200).
   static constexpr bool kTurns = !kWindows;
-  static constexpr float kTop = 4.0f;    // log2 of the largest P that a new reference allows
-  static constexpr int kOnFmaPipes = 6;  // of a lane's 16 registers of P per tile
+  static constexpr float kTop = 4.0f;     // log2 of the largest P that a new reference allows
+  static constexpr float kLimit = 8.75f;  // and of any: e4m3 ends at 448
+  static constexpr int kOnFmaPipes = 7;   // of a lane's 16 registers of P per tile
   // A launch gives all threads equally many registers; the producer returns what consumers need.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
@@ -110,16 +112,17 @@ struct SharedStorage {
   using C = Config<kHeadDim, kWindows>;
   // The swizzle depends on the address and repeats every 1024 bytes, hence the alignment.
   alignas(1024) uint8_t sQ[2][C::kWarpgroups][64][kHeadDim];  // [t % 2] of query tile t
-  alignas(1024) uint8_t sK[C::kStagesK][2][C::kBlockN / 2][kHeadDim];
+  alignas(1024) uint8_t sK[C::kStages][2][C::kBlockN / 2][kHeadDim];
   alignas(1024) uint8_t sV[C::kStagesV][C::kColumnsO][C::kBlockN];  // the last eight rows: ones
   alignas(1024) T sO[C::kWarpgroups][kHeadDim / 64][64][64];
   // O of the windows before. Each thread reads and writes its own alone.
   float4 sums[kWindows ? C::kWarpgroups : 1][kWindows ? kHeadDim / 8 : 1][128];
-  // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
-  uint64_t k_full[C::kStagesK], k_empty[C::kStagesK], v_full[C::kStagesV], v_empty[C::kStagesV];
+  // full expects the producer's arrival and the bytes of the turn's two tiles; empty expects one per
+  // consumer warp when the turn is over.
+  uint64_t full[C::kStages], empty[C::kStages], q_full[2][C::kWarpgroups];
   // o_full expects one arrival per warp of the consumer, o_empty that of the thread that stores.
-  uint64_t q_full[2][C::kWarpgroups], o_full[C::kWarpgroups], o_empty[C::kWarpgroups];
-  float k_scale[C::kStagesK];  // of the tile in the stage
+  uint64_t o_full[C::kWarpgroups], o_empty[C::kWarpgroups];
+  float k_scale[C::kStages];  // of the tile in the stage
 };
 
 // kMasked: some rows do not see all keys of their tiles. Every query tile has at least two tiles of
@@ -132,7 +135,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
                      const __grid_constant__ ptx::TensorMap map_o,
                      const __grid_constant__ Shape shape) {
   using C = Config<kHeadDim, kWindows>;
-  constexpr int kQBytes = C::kBlockM * kHeadDim;
   constexpr int kKBytes = C::kBlockN * kHeadDim;
   constexpr int kVBytes = C::kBlockN * kHeadDim;           // of a tile
   constexpr int kVStageBytes = C::kBlockN * C::kColumnsO;  // and the ones
@@ -168,13 +170,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
 
   // ---- pointers
   // A row of Q or K is as long as its swizzle: 128 bytes, or with head_dim 64 half of that.
-  const auto descriptor = [](const void* rows) {
-    return layout::descriptor(
-        ptx::shared_address(rows), 16, 8 * kHeadDim,
-        kHeadDim == 64 ? layout::SwizzleMode::k64Bytes : layout::SwizzleMode::k128Bytes);
-  };
-  const uint64_t desc_q = descriptor(smem.sQ[0][warpgroup_idx]);
-  const uint64_t desc_k = descriptor(smem.sK);
+  constexpr auto kRowSwizzle =
+      kHeadDim == 64 ? layout::SwizzleMode::k64Bytes : layout::SwizzleMode::k128Bytes;
+  const uint64_t desc_k =
+      layout::descriptor(ptx::shared_address(smem.sK), 16, 8 * kHeadDim, kRowSwizzle);
   const uint64_t desc_v = layout::k_major_descriptor(ptx::shared_address(smem.sV));
 
   // ---- barriers
@@ -185,13 +184,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
       ptx::mbarrier_init(&smem.o_full[i], 4);
       ptx::mbarrier_init(&smem.o_empty[i], 1);
     }
-    for (int stage = 0; stage < C::kStagesK; stage++) {
-      ptx::mbarrier_init(&smem.k_full[stage], 1);
-      ptx::mbarrier_init(&smem.k_empty[stage], C::kWarpgroups * 4);
-    }
-    for (int stage = 0; stage < C::kStagesV; stage++) {
-      ptx::mbarrier_init(&smem.v_full[stage], 1);
-      ptx::mbarrier_init(&smem.v_empty[stage], C::kWarpgroups * 4);
+    for (int stage = 0; stage < C::kStages; stage++) {
+      ptx::mbarrier_init(&smem.full[stage], 1);
+      ptx::mbarrier_init(&smem.empty[stage], C::kWarpgroups * 4);
     }
     ptx::fence_mbarrier_init();
   }
@@ -207,16 +202,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   if (warpgroup_idx == C::kWarpgroups) {
     ptx::setmaxnreg_dec<C::kProducerRegisters>();
     // One thread loads group after group: tile n_block of K with its scale, and tile n_block - 1 of
-    // V. Each waits until all warps have released the stage.
+    // V. Before it replaces a tile it waits until the turn is over that had it.
     if (warp_idx == 0 && ptx::elect_sync()) {
       uint32_t n_block = 0;
       int v_head = 0, v_key = 0;
-      const auto load_v = [&](uint32_t number) {
-        const uint32_t stage = number % C::kStagesV;
-        ptx::mbarrier_wait(&smem.v_empty[stage], (number / C::kStagesV + 1) % 2);
-        ptx::mbarrier_arrive_expect_tx(&smem.v_full[stage], kVBytes);
-        ptx::cp_async_bulk_tensor_load(smem.sV[stage], &map_v, {v_key, 0, v_head},
-                                       &smem.v_full[stage]);
+      const auto wait_until_over = [&](uint32_t turn) {
+        ptx::mbarrier_wait(&smem.empty[turn % C::kStages], turn / C::kStages % 2);
+      };
+      const auto load_v = [&](uint64_t* full) {
+        if (n_block >= C::kStagesV) wait_until_over(n_block - C::kStagesV);
+        ptx::cp_async_bulk_tensor_load(smem.sV[n_block % C::kStagesV], &map_v, {v_key, 0, v_head},
+                                       full);
       };
       for (uint32_t t = 0; t < its_tiles; t++) {
         const QueryTile tile = query_tile(t);
@@ -224,25 +220,29 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
         const int head = tile.head % shape.heads / shape.group;
         const uint32_t kv_head = tile.head / shape.group;  // over all sequences
         for (uint32_t n = 0; n < tile.tiles; n++, n_block++) {
-          const uint32_t stage = n_block % C::kStagesK;
+          const uint32_t stage = n_block % C::kStages;
           const uint32_t last = (shape.kv_len - 1) / C::kBlockN;  // that has a scale
           const float k_scale = shape.k_scales.at(kv_head, kMasked ? min(n, last) : n);
-          ptx::mbarrier_wait(&smem.k_empty[stage], (n_block / C::kStagesK + 1) % 2);
+          if (n_block >= C::kStages) wait_until_over(n_block - C::kStages);
           smem.k_scale[stage] = k_scale;  // seen by those who wait for the tile
-          ptx::mbarrier_arrive_expect_tx(&smem.k_full[stage], kKBytes);
+          ptx::mbarrier_arrive_expect_tx(&smem.full[stage], kKBytes + (n_block > 0 ? kVBytes : 0));
           // [k-order]
           for (int half = 0; half < 2; half++) {  // two of every four keys
             ptx::cp_async_bulk_tensor_load_5d(
                 smem.sK[stage][half], &map_k,
-                {0, 2 * half, int(n * C::kBlockN / 4), head, sequence}, &smem.k_full[stage]);
+                {0, 2 * half, int(n * C::kBlockN / 4), head, sequence}, &smem.full[stage]);
           }
           // [/k-order]
-          if (n_block > 0) load_v(n_block - 1);
+          if (n_block > 0) load_v(&smem.full[stage]);
           v_head = kv_head;
           v_key = n * C::kBlockN;
         }
       }
-      load_v(n_block - 1);
+      // The last turn has no tile of K.
+      if (n_block >= C::kStages) wait_until_over(n_block - C::kStages);
+      uint64_t* const full = &smem.full[n_block % C::kStages];
+      ptx::mbarrier_arrive_expect_tx(full, kVBytes);
+      load_v(full);
     }
     // One thread per consumer loads Q, and stores O two query tiles later, before the next Q.
     if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
@@ -278,19 +278,22 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   }
   ptx::setmaxnreg_inc<C::kConsumerRegisters>();
 
-  // Every warp calls it before it reads tile n, to wait for its phase of its stage's full barrier.
-  const auto wait_full = [&](auto& full, uint32_t n) {
-    constexpr uint32_t kStages = sizeof full / sizeof full[0];
-    ptx::mbarrier_wait(&full[n % kStages], n / kStages % 2);
-  };
-  // Every warp calls it when it has finished reading tile n, so its stage may be refilled. No wait.
-  const auto release = [&](auto& empty, uint32_t n) {
-    if (lane_idx == 0) ptx::mbarrier_arrive(&empty[n % (sizeof empty / sizeof empty[0])]);
+  // The turn's stage, and the phase of its barrier.
+  uint32_t stage = 0, phase = 0;
+  // Every warp calls it when a turn begins, to wait for both tiles.
+  const auto wait_full = [&] { ptx::mbarrier_wait(&smem.full[stage], phase); };
+  // Every warp calls it when it has finished reading them, so they may be replaced. No wait.
+  const auto release = [&] {
+    __syncwarp();  // lane 0 waits until all lanes have read the tile's scale
+    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.empty[stage]);
+    stage = (stage + 1) % C::kStages;
+    phase ^= stage == 0;
   };
 
   // ---- registers
   float acc_s[C::kBlockN / 2];
   float acc_o[C::kColumnsO / 2];
+  uint32_t rQ[kHeadDim / 32][4];       // A operand of the query tile
   uint32_t rP[2][C::kBlockN / 32][4];  // of two tiles in turn: one is read, the other is written
   // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
   // that row + 8. row_ref (in log2) is subtracted from scores. row_sum is of the windows before,
@@ -301,27 +304,27 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   const int thread_idx = threadIdx.x % 128;
   uint32_t t = 0;                  // counts this CTA's query tiles
   uint32_t n = 0, n_before = 0;    // the tile of QK^T, and that of PV, within their query tiles
-  uint32_t n_block = 0;            // the tile of QK^T, counted over all query tiles
   QueryTile tile = query_tile(0);  // the query tile of QK^T
-  uint64_t desc_q_t;               // its Q
   float q_scale;                   // of its scores, times log2(e)
 
   // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&] {
-    const uint64_t desc = layout::advance(desc_k, n_block % C::kStagesK * kKBytes);
-    ptx::wgmma_fence(acc_s);
+    const uint64_t desc = layout::advance(desc_k, stage * kKBytes);
+    // Nobody reads these zeros. They tell the compiler that it need not keep the scores before.
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 2; i++) acc_s[i] = 0.0f;
+    ptx::wgmma_fence();
 #pragma unroll
     for (int d = 0; d < kHeadDim / 32; d++) {
-      ptx::wgmma_fp8<E4m3, C::kBlockN>(acc_s, layout::advance(desc_q_t, d * 32),
-                                       layout::advance(desc, d * 32), d > 0);
+      ptx::wgmma_fp8<E4m3, C::kBlockN>(acc_s, rQ[d], layout::advance(desc, d * 32), d > 0);
     }
     ptx::wgmma_commit();
   };
-  // Starts O += PV of tile number, or O = PV at the begin of a window or query tile. P and acc_o
+  // Starts O += PV of the turn's V, or O = PV at the begin of a window or query tile. P and acc_o
   // belong to the Tensor Cores until wgmma_wait, too.
-  const auto multiply_pv = [&](uint32_t number, const auto& p) {
+  const auto multiply_pv = [&](const auto& p) {
     const bool accumulate = kWindows ? n_before % C::kWindow > 0 : n_before > 0;
-    const uint64_t desc = layout::advance(desc_v, number % C::kStagesV * kVStageBytes);
+    const uint64_t desc = layout::advance(desc_v, stage % C::kStagesV * kVStageBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 32; i++) {  // 32 keys each
@@ -331,84 +334,134 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     ptx::wgmma_commit();
   };
 
-  // The scores of a row's four neighbouring keys, i / 2 * 16 + lane_idx % 4 * 4 on, row i % 2.
-  const auto score = [&](int i, int j) {
-    return acc_s[i / 2 * 4 + i % 2 * 2 + j % 2 + j / 2 * (C::kBlockN / 4)];
+  // Register r of P holds a row's four neighbouring keys r / 2 * 16 + lane_idx % 4 * 4 on, of row
+  // r % 2. This is where S has the j-th of them, and which registers the FMA pipes compute.
+  const auto element = [](int r, int j) {
+    return r / 2 * 4 + r % 2 * 2 + j % 2 + j / 2 * (C::kBlockN / 4);
   };
-  // Two of P as fp16 without MUFU: 2^(s c - row_ref), if scaled and offset are as below.
+  const auto on_fma_pipes = [](int r) {
+    return r * C::kOnFmaPipes / 16 != (r + 1) * C::kOnFmaPipes / 16;
+  };
   // [half-pair]
+  // Two of P as fp16 without MUFU, from the places of their log2 between -15 and kMost - 15.
   constexpr float kMost = 31743.0f / 1024.0f;  // log2 of the largest fp16 over the smallest step
-  const auto exp2_pair = [&](float low, float high, float scaled, float offset) {
+  const auto exp2_pair = [&](float low, float high) {
     // A float of 256 + u / 2^15 ends in the bits of u. Those of u = 1024 (log2(P) + 15) are an fp16
     // with P's exponent, whose mantissa is the fraction of log2(P) and not yet of P.
-    const auto bits = [&](float s) {
-      return __float_as_uint(
-          fmaf(__saturatef(fmaf(s, scaled, offset)), 31743.0f / 32768.0f, 256.0f));
+    const auto bits = [&](float place) {
+      return __float_as_uint(fmaf(place, 31743.0f / 32768.0f, 256.0f));
     };
     const uint32_t linear = __byte_perm(bits(low), bits(high), 0x5410);
-    // With f the fraction and g = 1 + f, 2^f = 0.33719 g^2 - 0.016743 g + 0.681278 within 0.2 %. A
-    // NaN becomes 0: O shows one of K only if MUFU had its column.
+    // With f the fraction and g = 1 + f, 2^f = 0.33719 g^2 - 0.016743 g + 0.681278 within 0.2 %.
     const uint32_t g = (linear & 0x03ff03ffu) | 0x3c003c00u;
     const uint32_t power = ptx::fma2(ptx::fma2(g, 0x35653565u, 0xa449a449u), g, 0x39733973u);
     return (linear & 0x7c007c00u) | (power & 0x03ff03ffu);
   };
   // [/half-pair]
-  // Computes P = 2^(S c - row_ref) as A operand. Returns, in all lanes of the warp, whether no P is
-  // 248 or more: the code of such a one and 8 carry into the sign's place, as a NaN's do.
-  const auto exponentials = [&](auto& p, float c) -> bool {
-    const float scaled = c * (1.0f / kMost);
-    const float offset[2] = {(15.0f - row_ref[0]) * (1.0f / kMost),
-                             (15.0f - row_ref[1]) * (1.0f / kMost)};
-    uint32_t carries = 0;
-#pragma unroll
-    for (int i = 0; i < C::kBlockN / 8; i++) {
-      const int h = i % 2;
-      uint32_t& to = p[i / 4][i % 4];
-      if (i * C::kOnFmaPipes / 16 == (i + 1) * C::kOnFmaPipes / 16) {
-        float e[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          e[j] = ptx::exp2_approx(fmaf(score(i, j), c, -row_ref[h]));
-        }
-        to = ptx::pack_fp8<E4m3>(e[0], e[1], e[2], e[3]);
-      } else {
-        to = ptx::pack_fp8<E4m3>(exp2_pair(score(i, 0), score(i, 1), scaled, offset[h]),
-                                 exp2_pair(score(i, 2), score(i, 3), scaled, offset[h]));
-      }
-      carries |= to + 0x08080808u;
-    }
-    return __all_sync(0xffffffffu, (carries & 0x80808080u) == 0);
-  };
-  // Finds the largest scores of both rows in the tile.
-  const auto maxima = [&](float(&most)[2]) {
-    // Even and odd columns of both rows form four independent chains.
-    float chain[4] = {acc_s[0], acc_s[1], acc_s[2], acc_s[3]};
-#pragma unroll
-    for (int i = 4; i < C::kBlockN / 2; i++) chain[i % 4] = fmaxf(chain[i % 4], acc_s[i]);
-    most[0] = layout::quad_max(fmaxf(chain[0], chain[1]));
-    most[1] = layout::quad_max(fmaxf(chain[2], chain[3]));
-  };
-  // Computes P of a tile once S is complete. If some P is too large, references rise by whole
-  // numbers, for which rescaling is exact. Returns whether it must follow once PV is complete: not
-  // here, because the warp may be the only one, and all four must wait for PV together. The second
-  // exponentials are here: without this branch ptxas 13.0 moves that wait before the first ones.
-  const auto softmax = [&](auto& p, float c) -> bool {
-    const bool first = n == 0;
-    float most[2];
-    if (first) {
-      maxima(most);
-      // Finite, so that a row that sees no key has P = 2^-inf = 0.
-      for (int h = 0; h < 2; h++) row_ref[h] = fmaxf(ceilf(most[h] * c) - C::kTop, -FLT_MAX);
-    }
-    if (exponentials(p, c)) return false;
-    maxima(most);
+  // Writes -inf over scores of keys that their rows do not see; it costs something in few tiles.
+  const auto hide_keys = [&](float(&s)[C::kBlockN / 2]) {
+    const int row = tile.block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16;
+    const int key = n * C::kBlockN;
+    if (key + C::kBlockN <= min(shape.kv_len, row + shape.diagonal)) return;
+    int end[2];  // in this lane's keys
     for (int h = 0; h < 2; h++) {
-      const float by = fmaxf(ceilf(fmaf(most[h], c, -row_ref[h])) - C::kTop, 0.0f);
-      row_ref[h] += by;
-      rescale[h] = ptx::exp2_approx(-by);
+      const int its_row = row + lane_idx / 4 + 8 * h;
+      end[h] = min(shape.kv_len, its_row + shape.diagonal) - key - lane_idx % 4 * 4;
     }
-    exponentials(p, c);
-    return !first;  // there is no O yet
+#pragma unroll
+    for (int r = 0; r < C::kBlockN / 8; r++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        if (r / 2 * 16 + j >= end[r % 2]) s[element(r, j)] = -INFINITY;
+      }
+    }
+  };
+  // Sets the references of a query tile to the largest scores of its first tile of keys.
+  const auto set_references = [&](const float(&s)[C::kBlockN / 2], float c) {
+    // Even and odd columns of both rows form four independent chains.
+    float chain[4] = {s[0], s[1], s[2], s[3]};
+#pragma unroll
+    for (int i = 4; i < C::kBlockN / 2; i++) chain[i % 4] = fmaxf(chain[i % 4], s[i]);
+    const float most[2] = {layout::quad_max(fmaxf(chain[0], chain[1])),
+                           layout::quad_max(fmaxf(chain[2], chain[3]))};
+    // Finite, so that a row that sees no key has P = 2^-inf = 0.
+    for (int h = 0; h < 2; h++) row_ref[h] = fmaxf(ceilf(most[h] * c) - C::kTop, -FLT_MAX);
+  };
+  // Computes P = 2^(S c - row_ref) as A operand, once S is complete. Where some P is too large for
+  // e4m3, references rise before by whole numbers, for which rescaling is exact. Returns, the same
+  // in all lanes of the warp, whether O must be rescaled once PV is complete: not here, because the
+  // warp may be the only one, and all four must wait for PV together.
+  const auto softmax = [&](auto& p, float c) -> bool {
+    float s[C::kBlockN / 2];  // acc_s itself must not change while PV is under way
+#pragma unroll
+    for (int i = 0; i < C::kBlockN / 2; i++) s[i] = acc_s[i];
+    if constexpr (kMasked) hide_keys(s);
+    if (n == 0) set_references(s, c);
+
+    // e: log2 of P for MUFU, its place for the FMA pipes, where a NaN becomes 0: O shows one of K
+    // only if MUFU had its column. Floats above zero are ordered as their bits are, and what is
+    // below is too small to matter.
+    float e[C::kBlockN / 8][4];
+    int most[2] = {0, 0}, most_placed[2] = {0, 0};  // the bits of the largest
+    const auto place_exponents = [&](int r) {
+      const float offset = (15.0f - row_ref[r % 2]) * (1.0f / kMost);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        e[r][j] = on_fma_pipes(r) ? __saturatef(fmaf(s[element(r, j)], c * (1.0f / kMost), offset))
+                                  : fmaf(s[element(r, j)], c, -row_ref[r % 2]);
+      }
+    };
+#pragma unroll
+    for (int r = 0; r < C::kBlockN / 8; r++) {
+      place_exponents(r);
+      int& its = on_fma_pipes(r) ? most_placed[r % 2] : most[r % 2];
+#pragma unroll
+      for (int j = 0; j < 4; j++) its = max(its, __float_as_int(e[r][j]));
+    }
+    const bool large =
+        max(most[0], most[1]) > __float_as_int(C::kLimit) ||
+        max(most_placed[0], most_placed[1]) > __float_as_int((C::kLimit + 15.0f) / kMost);
+    const bool rise = __any_sync(0xffffffffu, large);
+    if (rise) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float its =
+            fmaxf(__int_as_float(most[h]), fmaf(__int_as_float(most_placed[h]), kMost, -15.0f));
+        if (most_placed[h] == __float_as_int(1.0f)) {  // the last place: P may be larger still
+#pragma unroll
+          for (int r = h; r < C::kBlockN / 8; r += 2) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+              if (on_fma_pipes(r)) its = fmaxf(its, fmaf(s[element(r, j)], c, -row_ref[h]));
+            }
+          }
+        }
+        its = layout::quad_max(its);
+        const float by = its > C::kLimit ? ceilf(its) - C::kTop : 0.0f;
+        row_ref[h] += by;
+        rescale[h] = ptx::exp2_approx(-by);
+#pragma unroll
+        for (int r = h; r < C::kBlockN / 8; r += 2) {
+          if (on_fma_pipes(r)) {
+            place_exponents(r);
+          } else {
+#pragma unroll
+            for (int j = 0; j < 4; j++) e[r][j] -= by;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < C::kBlockN / 8; r++) {
+      uint32_t& to = p[r / 4][r % 4];
+      if (on_fma_pipes(r)) {
+        to = ptx::pack_fp8<E4m3>(exp2_pair(e[r][0], e[r][1]), exp2_pair(e[r][2], e[r][3]));
+      } else {
+        to = ptx::pack_fp8<E4m3>(ptx::exp2_approx(e[r][0]), ptx::exp2_approx(e[r][1]),
+                                 ptx::exp2_approx(e[r][2]), ptx::exp2_approx(e[r][3]));
+      }
+    }
+    return rise && n > 0;  // in the first tile there is no O yet
   };
   // Multiplies O by rescale, with that of the windows before. Every warp whose references rose
   // calls it when no PV is under way.
@@ -423,13 +476,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     const bool first = n_before < C::kWindow;
 #pragma unroll
     for (int i = 0; i < kHeadDim / 8; i++) {
-      float4 sum = {acc_o[4 * i], acc_o[4 * i + 1], acc_o[4 * i + 2], acc_o[4 * i + 3]};
-      if (!first) {
-        const float4 before = sums[i][thread_idx];
-        sum = {fmaf(before.x, pending[0], sum.x), fmaf(before.y, pending[0], sum.y),
-               fmaf(before.z, pending[1], sum.z), fmaf(before.w, pending[1], sum.w)};
-      }
-      sums[i][thread_idx] = sum;
+      const float4 before = first ? float4{} : sums[i][thread_idx];
+      sums[i][thread_idx] = {fmaf(before.x, pending[0], acc_o[4 * i]),
+                             fmaf(before.y, pending[0], acc_o[4 * i + 1]),
+                             fmaf(before.z, pending[1], acc_o[4 * i + 2]),
+                             fmaf(before.w, pending[1], acc_o[4 * i + 3])};
     }
     for (int h = 0; h < 2; h++) {
       row_sum[h] = (first ? 0.0f : row_sum[h] * pending[h]) + acc_o[kHeadDim / 2 + 2 * h];
@@ -437,24 +488,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     }
   };
   // [/window]
-  // Writes -inf over scores of keys that their rows do not see. Every warp calls it once S is
-  // complete; it costs something in few tiles.
-  const auto hide_keys = [&] {
-    const int row = tile.block * C::kBlockM + warpgroup_idx * 64 + warp_idx * 16;
-    const int key = n * C::kBlockN;
-    if (key + C::kBlockN <= min(shape.kv_len, row + shape.diagonal)) return;
-    int end[2];  // in this lane's keys
-    for (int h = 0; h < 2; h++) {
-      const int its_row = row + lane_idx / 4 + 8 * h;
-      end[h] = min(shape.kv_len, its_row + shape.diagonal) - key - lane_idx % 4 * 4;
-    }
-#pragma unroll
-    for (int i = 0; i < C::kBlockN / 2; i++) {
-      const int its_key = i / 4 % 8 * 16 + i / 32 * 2 + i % 2;
-      if (its_key >= end[i / 2 % 2]) acc_s[i] = -INFINITY;
-    }
-  };
-
   // Stages O of query tile t - 1 in this warp's rows of sO, once the O before is stored.
   const auto store_o = [&] {
     const QueryTile its = query_tile(t - 1);
@@ -506,10 +539,16 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   };
   if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
 
-  // Waits for Q of query tile t.
+  // Waits for Q of query tile t and loads it: two chunks of 16 bytes for 32 columns.
   const auto begin_query_tile = [&] {
     ptx::mbarrier_wait(&smem.q_full[t % 2][warpgroup_idx], t / 2 % 2);
-    desc_q_t = layout::advance(desc_q, t % 2 * kQBytes);
+    const uint32_t row =
+        ptx::shared_address(smem.sQ[t % 2][warpgroup_idx][warp_idx * 16 + lane_idx % 16]);
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 32; d++) {
+      ptx::ldmatrix_x4(rQ[d],
+                       layout::swizzle_address(kRowSwizzle, row + d * 32 + lane_idx / 16 * 16));
+    }
     tile = query_tile(t);
     q_scale = shape.q_scales.at(tile.head, tile.block) * scale_log2;
   };
@@ -525,22 +564,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   // A turn starts S of tile n and O += PV of the tile before, computes P under that PV, and waits
   // for it.
   const auto turn = [&](auto& p_before, auto& p) {
-    n_block++;
-    wait_full(smem.k_full, n_block);
+    wait_full();
     begin_turn();
     multiply_qk();
     if (n == 1 && t > 0) store_o();  // QK^T goes on
-    wait_full(smem.v_full, n_block - 1);
-    multiply_pv(n_block - 1, p_before);
+    multiply_pv(p_before);
     end_turn(false);
-    const float c = smem.k_scale[n_block % C::kStagesK] * q_scale;
+    const float c = smem.k_scale[stage] * q_scale;
     ptx::wgmma_wait<1>(acc_s);
-    __syncwarp();  // lane 0 waits until all lanes have read the tile's scale
-    release(smem.k_empty, n_block);
-    if constexpr (kMasked) hide_keys();
     const bool risen = softmax(p, c);
     ptx::wgmma_wait<0>(acc_o, p_before);
-    release(smem.v_empty, n_block - 1);
+    release();
     if (risen) rescale_o();  // all lanes of the warp, or none
     // The last window of a query tile ends in store_o.
     if (kWindows && n > 0 && n % C::kWindow == 0) end_window();
@@ -548,27 +582,27 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
 
   // ---- prologue
   begin_query_tile();
-  wait_full(smem.k_full, 0);
+  wait_full();
   multiply_qk();
   const float c = smem.k_scale[0] * q_scale;
   ptx::wgmma_wait<0>(acc_s);
-  __syncwarp();
-  release(smem.k_empty, 0);
-  if constexpr (kMasked) hide_keys();
+  release();
   softmax(rP[0], c);
 
   // ---- main loop
   // Registers cannot be indexed, so each of two turns names its P.
+  bool last_is_odd = false;
   while (next()) {
     turn(rP[0], rP[1]);
-    if (!next()) break;
+    last_is_odd = !next();
+    if (last_is_odd) break;
     turn(rP[1], rP[0]);
   }
 
   // ---- epilogue
-  wait_full(smem.v_full, n_block);
+  wait_full();
   begin_turn();
-  n_block % 2 == 0 ? multiply_pv(n_block, rP[0]) : multiply_pv(n_block, rP[1]);
+  last_is_odd ? multiply_pv(rP[1]) : multiply_pv(rP[0]);
   end_turn(true);
   ptx::wgmma_wait<0>(acc_o, rP[0], rP[1]);
   store_o();
