@@ -5,8 +5,8 @@
 //   P    has three bits behind its first, so that rounding changes it by 2.6 % (root mean square),
 //        6.3 % at most. The sum that O is divided by is that of the rounded P, hence an element's
 //        error is the sum of p e (v - O), e the errors of P: where V is all the same there is none.
-//        Below 2^-6 the steps are 2^-9. The largest P of a row is more than 2^3, so a key whose
-//        weight is p of the largest is wrong by 2^-13 at most besides.
+//        Below 2^-6 the steps are 2^-9. The largest P of a row is more than 2^5, so a key whose
+//        weight is p of the largest is wrong by 2^-15 at most besides.
 //   sums have 14 bits, and each term is cut by itself: where an accumulator is A, a term loses up
 //        to A / 2^13, on average half of that. Over a window of 1024 keys, in which A grows, these
 //        are up to 2.3 % of the mean of |v|.
@@ -140,7 +140,7 @@ Expected attention(const Case& c, const Quantised& q, const Quantised& k, const 
       }
       for (int j = 0; j < keys; j++) {
         for (size_t i = 0; i < d; i++) {
-          rounding[i] += (p[size_t(j)] / 8 + std::min(p[size_t(j)], 0x1p-13)) / total *
+          rounding[i] += (p[size_t(j)] / 8 + std::min(p[size_t(j)], 0x1p-15)) / total *
                          std::abs(its_v[size_t(j) * d + i] - sum[i]);
         }
       }

@@ -45,8 +45,8 @@ struct Reference {
 //   t                      the same of O
 //
 // Of a problem in FP8 (Problem::fp8) the inputs are what rounding to e4m3 leaves of them (fp8.h);
-// rounding P has 2^-4 in place of u; and t is 2^-13, because at the highest score P may be as small
-// as 2^3. Sums that are cut off behind 14 bits (common/ptx/wgmma_fp8.h) may add head_dim 2^-16
+// rounding P has 2^-4 in place of u; and t is 2^-15, because at the highest score P may be as small
+// as 2^5. Sums that are cut off behind 14 bits (common/ptx/wgmma_fp8.h) may add head_dim 2^-16
 // max_j scale sum_d |q_d k_jd|, here e', to e, and 2^-7 A to the whole, if no more than 1024 keys
 // are added in one. In a norm these errors mostly cancel: 2 e' + 2^-7 is there of |o| + e' A.
 //

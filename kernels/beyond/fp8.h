@@ -58,7 +58,7 @@ struct Config {
   static constexpr int kColumnsO = kHeadDim + 8;
   // Turns make short query tiles faster and long ones slower (measured on an H200).
   static constexpr bool kTurns = !kWindows;
-  static constexpr float kTop = 4.0f;     // log2 of the largest P that a new reference allows
+  static constexpr float kTop = 6.0f;     // log2 of the largest P that a new reference allows
   static constexpr float kLimit = 8.75f;  // and of any: e4m3 ends at 448
   static constexpr int kOnFmaPipes = 7;   // of a lane's 16 registers of P per tile
   // A launch gives all threads equally many registers; the producer returns what consumers need.
@@ -284,7 +284,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   const auto wait_full = [&] { ptx::mbarrier_wait(&smem.full[stage], phase); };
   // Every warp calls it when it has finished reading them, so they may be replaced. No wait.
   const auto release = [&] {
-    __syncwarp();  // lane 0 waits until all lanes have read the tile's scale
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.empty[stage]);
     stage = (stage + 1) % C::kStages;
     phase ^= stage == 0;
@@ -552,6 +551,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     tile = query_tile(t);
     q_scale = shape.q_scales.at(tile.head, tile.block) * scale_log2;
   };
+  // What the turn's scores are multiplied by. Lane 0 reads for all lanes, because it alone tells the
+  // producer that the tile's scale may be replaced.
+  const auto score_scale = [&] {
+    const float k_scale = lane_idx == 0 ? smem.k_scale[stage] : 0.0f;
+    return __shfl_sync(0xffffffffu, k_scale, 0) * q_scale;
+  };
   // Goes on to the next tile of keys, of the same query tile or of the next one. False: none left.
   const auto next = [&]() -> bool {
     n_before = n;
@@ -570,7 +575,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     if (n == 1 && t > 0) store_o();  // QK^T goes on
     multiply_pv(p_before);
     end_turn(false);
-    const float c = smem.k_scale[stage] * q_scale;
+    const float c = score_scale();
     ptx::wgmma_wait<1>(acc_s);
     const bool risen = softmax(p, c);
     ptx::wgmma_wait<0>(acc_o, p_before);
@@ -584,7 +589,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   begin_query_tile();
   wait_full();
   multiply_qk();
-  const float c = smem.k_scale[0] * q_scale;
+  const float c = score_scale();
   ptx::wgmma_wait<0>(acc_s);
   release();
   softmax(rP[0], c);
