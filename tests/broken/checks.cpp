@@ -99,6 +99,12 @@ const std::vector<std::string>& inputs_of(const Bug& bug) {
   // All but the last five: from outliers to v_mean they are hard on FP8 alone, and mixed_heads has
   // several kinds.
   static const std::vector<std::string> all(all_input_names().begin(), all_input_names().end() - 5);
+  static const std::vector<std::string> on_fp8 = [] {
+    std::vector<std::string> inputs = ordinary;
+    inputs.insert(inputs.end(), all_input_names().end() - 5, all_input_names().end() - 1);
+    return inputs;
+  }();
+  if (problem_of(bug).fp8 != Fp8::kNone) return on_fp8;
   return find_kernel(bug.name).traits == Traits::kMaxFree ? all : ordinary;
 }
 

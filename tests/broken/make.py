@@ -29,8 +29,9 @@ from fa_tools.tools import fail, read_toml, run
 KERNELS = HERE.parent.parent / "kernels"
 CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
 TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
-KEYS = {"what": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "problem": str,
+KEYS = {"what": str, "file": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "problem": str,
         "sms": int, "launches": int}
+INCLUDE = re.compile(r'^#include "kernels/(.*)"$', re.MULTILINE)  # of a header that belongs to a kernel
 
 
 class Misfit(Exception):
@@ -57,6 +58,9 @@ def check(name, bug):
     if not kernels:
         fail(f"tests/broken/bugs.toml: there is no kernel for {name}")
     bug["kernel"] = kernels[0].relative_to(KERNELS).with_suffix("").as_posix()
+    bug["files"] = files_of(f"{bug['kernel']}.cu")
+    if bug.setdefault("file", bug["files"][-1]) not in bug["files"]:
+        fail(f"tests/broken/bugs.toml: {name} is in '{bug['file']}', which is none of {', '.join(bug['files'])}")
     bug.setdefault("replacement", "")
     if bug.setdefault("shown_by", "report") not in CHECKS:
         fail(f"tests/broken/bugs.toml: {name} is shown by '{bug['shown_by']}', which is none of {', '.join(CHECKS)}")
@@ -67,13 +71,19 @@ def check(name, bug):
         fail(f"tests/broken/bugs.toml: {name} replaces a text by one with another number of lines")
 
 
+def files_of(file):
+    """The headers in kernels/ that a file there includes, each behind those that it includes itself; then the file."""
+    headers = INCLUDE.findall((KERNELS / file).read_text(encoding="utf-8"))
+    return list(dict.fromkeys([*(each for header in headers for each in files_of(header)), file]))
+
+
 def broken(name, bug):
-    """The kernel's source with the bug."""
-    source = (KERNELS / f"{bug['kernel']}.cu").read_text(encoding="utf-8")
+    """The file with the bug."""
+    source = (KERNELS / bug["file"]).read_text(encoding="utf-8")
     which, of = bug.get("which", [1, 1])
     parts = source.split(bug["text"])
     if len(parts) != of + 1:
-        raise Misfit(f"{name} expects '{bug['text']}' {of} times in kernels/{bug['kernel']}.cu, "
+        raise Misfit(f"{name} expects '{bug['text']}' {of} times in kernels/{bug['file']}, "
                      f"but it is there {len(parts) - 1} times{nearest(bug['text'], source)}")
     return bug["text"].join(parts[:which]) + bug["replacement"] + bug["text"].join(parts[which:])
 
@@ -105,18 +115,23 @@ def rename(name, bug, source, old, new):
 
 
 def source_of(name, bug):
-    """The broken kernel in a namespace of its own; every line keeps its number."""
-    source = broken(name, bug)
+    """The broken kernel in a namespace of its own, with its headers. A header with the bug comes first, and so every line of it
+    keeps its number, as every line of a kernel without headers does."""
+    files = sorted(bug["files"], key=lambda each: each != bug["file"] and bug["file"].endswith(".h"))
+    source = "".join(broken(name, bug) if each == bug["file"] else (KERNELS / each).read_text(encoding="utf-8") for each in files)
+    source = INCLUDE.sub("", source).replace("#pragma once", "")
     source = rename(name, bug, source, "common/launch/registry.h", "tests/broken/bug.h")
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
-    source = rename(name, bug, source, "Registration<Launcher>", f"Registration<broken::Only<Launcher, {types}>::Of>")
+    source = re.sub(r"(?<=Registration<)\w+", rf"broken::Only<\g<0>, {types}>::Of", source)
     source = rename(name, bug, source, f'"{bug["kernel"]}"', f'"{name}"')
     source = re.sub(r"a\.contiguous \? (run\w*<.*?>\(a\)) : run\w*<.*?>\(a\);", r"\1;", source)  # see Only in bug.h
     if re.search(r"a\.contiguous\s*\?", source):
         raise Misfit(f"{name} needs 'a.contiguous ?' and both calls behind it in one line of kernels/{bug['kernel']}.cu")
-    source = re.sub(r"namespace fa::\w+", f"namespace fa::broken_{name}", source)
-    end = f"}}  // namespace fa::broken_{name}"
-    return rename(name, bug, source, end, declaration(name, bug) + end)
+    ends = re.findall(r"^}  // namespace fa::(\w+)$", source, re.MULTILINE) or ["?"]
+    source = rename(name, bug, source, f"namespace fa::{ends[-1]}", f"namespace fa::broken_{name}")
+    source = re.sub(rf"namespace fa::(?!broken_{name}\b)", f"namespace fa::broken_{name}::", source)
+    before, end, after = source.rpartition(f"}}  // namespace fa::broken_{name}")
+    return before + declaration(name, bug) + end + after
 
 
 def source_or_nothing(name, bug):
@@ -149,7 +164,7 @@ def meet(wish, bugs):
         names = f"; the nearest names: {', '.join(near[:3])}" if near else ""
         fail(f"there is no bug '{wish}'{names}; scripts/run.sh --broken list shows all")
     bug = bugs[wish]
-    kernel = f"kernels/{bug['kernel']}.cu"
+    kernel = f"kernels/{bug['file']}"
     try:
         # A line of which nothing is left is no line of the diff.
         source = re.sub(r"\n +\n", "\n", broken(wish, bug))

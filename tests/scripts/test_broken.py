@@ -78,6 +78,31 @@ class Declarations(ScriptTest):
         self.assertEqual(self.make(bug, "--list").stdout, "far_off_bug\tbeyond/far_off\tIt does not wait.\n")
         self.assert_one_sentence(self.make(bug.replace("far_off_bug", "farther_bug")), "there is no kernel for farther_bug")
 
+    def test_a_header_of_the_kernel(self):
+        """It comes first, its namespace into that of the bug, and a launcher of another name is registered."""
+        folder = self.folder / "kernels" / "beyond"
+        folder.mkdir()
+        (folder / "deep.h").write_text("#pragma once\n\nnamespace fa::deep {\nint depth = 1;\n}  // namespace fa::deep\n")
+        (folder / "far.h").write_text('#pragma once\n#include "kernels/beyond/deep.h"\nnamespace fa::far {\nint far = 2;\n}  // namespace fa::far\n')
+        source = KERNEL.replace("fa::k01", "fa::far").replace('"01_kernel"', '"beyond/far"').replace("<Launcher>", "<Steps>")
+        (folder / "far.cu").write_text('#include "kernels/beyond/far.h"\n' + source)
+        bug = BUG.replace("01_bug", "far_bug").replace("text", 'file = "beyond/deep.h"\ntext', 1)
+        bug = bug.replace("sum += 1", "depth = 1").replace("sum += 2", "depth = 3")
+        done = self.make(bug, "--source", self.source, "far_bug")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = (self.source.parent / "far_bug.cu").read_text()
+        self.assertTrue(text.startswith("\n\nnamespace fa::broken_far_bug::deep {\nint depth = 3;\n"), text)
+        self.assertEqual(text.count("depth"), 1)
+        self.assertLess(text.index("namespace fa::broken_far_bug {\nint far = 2;"), text.index("sum += 1;"))
+        self.assertIn('Registration<broken::Only<Steps, __nv_bfloat16>::Of> registration{"far_bug"}', text)
+        self.assertLess(text.index("registration"), text.index("broken::Declaration"))
+        self.assertEqual(text.count("broken::Declaration"), 1)
+        self.assertNotIn("kernels/beyond", text.replace('.kernel = "beyond/far"', ""))
+        self.assertIn("--- kernels/beyond/deep.h\n", self.make(bug, "--meet", "far_bug").stdout)
+        self.assertIn("expects 'width;' 1 times in kernels/beyond/deep.h, but", self.make(bug.replace("depth = 1", "width"), "--check").stdout)
+        self.assert_one_sentence(self.make(bug.replace("deep.h", "deep.cu"), "--list"),
+                                 "far_bug is in 'beyond/deep.cu', which is none of beyond/deep.h, beyond/far.h, beyond/far.cu")
+
     def test_a_choice_in_two_lines(self):
         """It cannot be taken out of the kernel, because every line keeps its number."""
         for line_end in ("\n      ? ", " ? "):
