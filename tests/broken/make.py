@@ -72,8 +72,10 @@ def check(name, bug):
 
 
 def files_of(file):
-    """The headers in kernels/ that a file there includes, each behind those that it includes itself; then the file."""
-    headers = INCLUDE.findall((KERNELS / file).read_text(encoding="utf-8"))
+    """The headers in kernels/ with a kernel's namespace that a file there includes, each behind those that it includes itself; then
+    the file."""
+    headers = [header for header in INCLUDE.findall((KERNELS / file).read_text(encoding="utf-8"))
+               if "\nnamespace fa::" in (KERNELS / header).read_text(encoding="utf-8")]
     return list(dict.fromkeys([*(each for header in headers for each in files_of(header)), file]))
 
 
@@ -119,7 +121,7 @@ def source_of(name, bug):
     keeps its number, as every line of a kernel without headers does."""
     files = sorted(bug["files"], key=lambda each: each != bug["file"] and bug["file"].endswith(".h"))
     source = "".join(broken(name, bug) if each == bug["file"] else (KERNELS / each).read_text(encoding="utf-8") for each in files)
-    source = INCLUDE.sub("", source).replace("#pragma once", "")
+    source = INCLUDE.sub(lambda line: "" if line[1] in files else line[0], source).replace("#pragma once", "")
     source = rename(name, bug, source, "common/launch/registry.h", "tests/broken/bug.h")
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
     source = re.sub(r"(?<=Registration<)\w+", rf"broken::Only<\g<0>, {types}>::Of", source)
