@@ -5,7 +5,7 @@
 // Bottleneck   Removed: half of the cycles of QK^T and PV. The exponentials alone would then take
 //              as long as both, so the FMA pipes compute seven of sixteen.
 // Changed      From 15: TMA brings K's rows in the order that lets S become P in its registers, and
-//              Q stays in registers. Row sums are a column of O, so they are those of the rounded P.
+//              Q stays in registers. Row sums are a column of O, so they are of the rounded P.
 //              Tensor Cores add e4m3 with 14 bits, so O is added to a sum in fp32 after every 1024
 //              keys. A reference is the maximum of a row's first tile, and it rises only where a
 //              later P would leave e4m3.
@@ -117,8 +117,8 @@ struct SharedStorage {
   alignas(1024) T sO[C::kWarpgroups][kHeadDim / 64][64][64];
   // O of the windows before. Each thread reads and writes its own alone.
   float4 sums[kWindows ? C::kWarpgroups : 1][kWindows ? kHeadDim / 8 : 1][128];
-  // full expects the producer's arrival and the bytes of the turn's two tiles; empty expects one per
-  // consumer warp when the turn is over.
+  // full expects the producer's arrival and the bytes of the turn's two tiles; empty expects one
+  // arrival per consumer warp when the turn is over.
   uint64_t full[C::kStages], empty[C::kStages], q_full[2][C::kWarpgroups];
   // o_full expects one arrival per warp of the consumer, o_empty that of the thread that stores.
   uint64_t o_full[C::kWarpgroups], o_empty[C::kWarpgroups];
@@ -551,8 +551,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     tile = query_tile(t);
     q_scale = shape.q_scales.at(tile.head, tile.block) * scale_log2;
   };
-  // What the turn's scores are multiplied by. Lane 0 reads for all lanes, because it alone tells the
-  // producer that the tile's scale may be replaced.
+  // What the turn's scores are multiplied by. Lane 0 reads for all lanes, because it alone tells
+  // the producer that the tile's scale may be replaced.
   const auto score_scale = [&] {
     const float k_scale = lane_idx == 0 ? smem.k_scale[stage] : 0.0f;
     return __shfl_sync(0xffffffffu, k_scale, 0) * q_scale;
