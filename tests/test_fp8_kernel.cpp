@@ -53,6 +53,7 @@ struct Case {
   bool causal = false;
   int nan_row = -1;              // of Q, counted over all heads, has a NaN
   int nan_key = -1;              // of the first head of V has one in column 5
+  bool zeros = false;            // all of K
   bool scale_per_head = false;   // not per 128 tokens
   bool rows_apart = false;       // heads lie beside each other: [batch, seq_len, heads, head_dim]
   bool shared_q_scales = false;  // by the heads of Q that read one head of K
@@ -255,6 +256,7 @@ double error_of(const Case& c) {
     const size_t j = i / size_t(d) % size_t(c.kv_len);
     if (c.growing) k[i] *= std::sqrt(3.0) * double(j + 1) / c.kv_len;
     if (c.equal_keys) k[i] = k[i % size_t(d)];
+    if (c.zeros) k[i] = 0;
     if (int(j) == c.dominating) k[i] = 0.25;
   }
   if (c.dominating >= 0) {  // all queries have a part along that key
@@ -265,6 +267,7 @@ double error_of(const Case& c) {
   Quantised q8 = quantise(q, all_heads, c.seq_len, d, c.scale_per_head, share),
             k8 = quantise(k, all_kv_heads, c.kv_len, d, c.scale_per_head),
             v8 = quantise(v, all_kv_heads, c.kv_len, d, true);
+  if (c.zeros) std::fill(k8.scales.begin(), k8.scales.end(), 0.0f);  // as amax / 448 gives
 
   if (c.nan_row >= 0) q8.bits[size_t(c.nan_row * d + 77 % d)] = 0x7f;
   if (c.nan_key >= 0) v8.bits[size_t(c.nan_key * d + 5)] = 0xff;
@@ -408,6 +411,12 @@ TEST_F(Fp8Kernel, VWithAMean) {
 TEST_F(Fp8Kernel, EqualKeys) {
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .equal_keys = true}), 0.003);
   EXPECT_LE(error_of({.seq_len = 128, .kv_len = 2048, .v_mean = 1, .equal_keys = true}), 0.012);
+}
+// Scores of zero, scaled by zero, beside hidden keys.
+TEST_F(Fp8Kernel, ScaleOfZero) {
+  EXPECT_LE(error_of({.zeros = true}), 0.012);
+  EXPECT_LE(error_of({.seq_len = 128, .kv_len = 200, .zeros = true}), 0.012);
+  EXPECT_LE(error_of({.seq_len = 256, .kv_len = 256, .causal = true, .zeros = true}), 0.012);
 }
 TEST_F(Fp8Kernel, OneKeyDominates) {
   for (const int key : {0, 3, 130, 500}) {

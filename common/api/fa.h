@@ -194,7 +194,7 @@ FA_API fa_status fa_plan_backward(const char* kernel, const fa_problem* problem,
 /* Scales of a tensor of e4m3, by which its numbers are multiplied: float32 in the memory that Q is
  * in. Rows 128 t to 128 t + 127 of head h of sequence b have scales[b * block + i * head + t *
  * tile], with i = h / (the tensor's heads / heads). Where all have the same a stride is 0; none is
- * more than 2^31 - 1. */
+ * more than 2^31 - 1. None of the scales may be negative. */
 typedef struct fa_scales {
   const float* scales; /* null: all are 1, and nothing else here is read */
   int heads; /* how many there are per sequence and tile, a divisor of the tensor's; 0: kv_heads */

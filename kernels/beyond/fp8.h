@@ -7,8 +7,8 @@
 // Changed      From 15: TMA brings K's rows in the order that lets S become P in its registers, and
 //              Q stays in registers. Row sums are a column of O, so they are of the rounded P.
 //              Tensor Cores add e4m3 with 14 bits, so O is added to a sum in fp32 after every 1024
-//              keys. A reference is the maximum of a row's first tile, and it rises only where a
-//              later P would leave e4m3.
+//              keys. A reference comes from the maximum of a row's first tile, and it rises only
+//              where a later P would leave e4m3.
 // Run          cmake --build --preset emulator --target fa_fp8_kernel_tests &&
 //              build/emulator/bin/fa_fp8_kernel_tests
 #pragma once
@@ -56,10 +56,11 @@ struct Config {
   static constexpr int kWindow = 8;  // tiles whose O the Tensor Cores add up
   // O's columns, and eight whose V is one: there a lane finds the sums of its two rows.
   static constexpr int kColumnsO = kHeadDim + 8;
-  // Turns make short query tiles faster and long ones slower (measured on an H200).
-  static constexpr bool kTurns = !kWindows;
+  // Warpgroups that start their products one after the other are faster where query tiles are
+  // short, and slower where they are long (measured on an H200).
+  static constexpr bool kOrdered = !kWindows;
   static constexpr float kTop = 6.0f;     // log2 of the largest P that a new reference allows
-  static constexpr float kLimit = 8.75f;  // and of any: e4m3 ends at 448
+  static constexpr float kLimit = 8.75f;  // and of any P: 430, where e4m3 ends at 448
   static constexpr int kOnFmaPipes = 7;   // of a lane's 16 registers of P per tile
   // A launch gives all threads equally many registers; the producer returns what consumers need.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -67,8 +68,8 @@ struct Config {
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
                 "otherwise a consumer would wait for registers without end");
-  // Warpgroup g has barrier kTurn + g. 0 is __syncthreads'.
-  enum NamedBarrier : int { kTurn = 1 };
+  // Warpgroup g has barrier kMayStart + g. 0 is __syncthreads'.
+  enum NamedBarrier : int { kMayStart = 1 };
 };
 
 // Scale of tile t of head h, heads counted over all sequences: head h % heads of block h / heads,
@@ -125,8 +126,8 @@ struct SharedStorage {
   float k_scale[C::kStages];  // of the tile in the stage
 };
 
-// kMasked: some rows do not see all keys of their tiles. Every query tile has at least two tiles of
-// keys, if need be one without any, so that O has a turn of the next query tile to be stored in.
+// kMasked: some rows do not see all keys of their tiles. A turn is a tile of keys. Every query tile
+// has at least two, the second perhaps past the end: in that turn the O before is stored.
 template <typename T, int kHeadDim, bool kWindows, bool kMasked>
 __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     uint32_t head, block;  // block: which 128 rows of its head
     uint32_t tiles;        // of keys
   };
-  // Divisions are slow, so everyone calls it once per query tile.
+  // Divisions are slow, so nobody calls it for each tile of keys.
   const auto query_tile = [&](uint32_t t) {
     const uint32_t number = blockIdx.x + t * gridDim.x;
     QueryTile tile{number / m_blocks, number % m_blocks, uint32_t(shape.kv_len) / C::kBlockN};
@@ -342,7 +343,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     return r * C::kOnFmaPipes / 16 != (r + 1) * C::kOnFmaPipes / 16;
   };
   // [half-pair]
-  // Two of P as fp16 without MUFU, from the places of their log2 between -15 and kMost - 15.
+  // Two of P as fp16 without MUFU, from their places: (log2(P) + 15) / kMost, from 0 to 1.
   constexpr float kMost = 31743.0f / 1024.0f;  // log2 of the largest fp16 over the smallest step
   const auto exp2_pair = [&](float low, float high) {
     // A float of 256 + u / 2^15 ends in the bits of u. Those of u = 1024 (log2(P) + 15) are an fp16
@@ -351,7 +352,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
       return __float_as_uint(fmaf(place, 31743.0f / 32768.0f, 256.0f));
     };
     const uint32_t linear = __byte_perm(bits(low), bits(high), 0x5410);
-    // With f the fraction and g = 1 + f, 2^f = 0.33719 g^2 - 0.016743 g + 0.681278 within 0.2 %.
+    // With f the fraction and g = 1 + f, 2^f = 0.33716 g^2 - 0.016739 g + 0.681152 within 0.25 %.
     const uint32_t g = (linear & 0x03ff03ffu) | 0x3c003c00u;
     const uint32_t power = ptx::fma2(ptx::fma2(g, 0x35653565u, 0xa449a449u), g, 0x39733973u);
     return (linear & 0x7c007c00u) | (power & 0x03ff03ffu);
@@ -397,8 +398,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     if constexpr (kMasked) hide_keys(s);
     if (n == 0) set_references(s, c);
 
-    // e: log2 of P for MUFU, its place for the FMA pipes, where a NaN becomes 0: O shows one of K
-    // only if MUFU had its column. Floats above zero are ordered as their bits are, and what is
+    // e: log2 of P for MUFU, its place for the FMA pipes, where a NaN becomes 0: so one of K may be
+    // missing from some rows of O. Floats above zero are ordered as their bits are, and what is
     // below is too small to matter.
     float e[C::kBlockN / 8][4];
     int most[2] = {0, 0}, most_placed[2] = {0, 0};  // the bits of the largest
@@ -462,8 +463,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     }
     return rise && n > 0;  // in the first tile there is no O yet
   };
-  // Multiplies O by rescale, with that of the windows before. Every warp whose references rose
-  // calls it when no PV is under way.
+  // Multiplies O by rescale, and notes that the sums of the windows before need it, too. Every warp
+  // whose references rose calls it when no PV is under way.
   const auto rescale_o = [&] {
 #pragma unroll
     for (int i = 0; i < C::kColumnsO / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
@@ -526,17 +527,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[warpgroup_idx]);
   };
 
-  // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
-  // its own turn ends. Its products then still run, but those started later queue behind them.
-  const auto begin_turn = [&] {
-    if (C::kTurns) ptx::barrier_sync(C::kTurn + warpgroup_idx, 256);
+  // Warpgroup g waits at barrier kMayStart + g before its products; the warpgroup before it arrives
+  // there when it has started its own. They still run then, but those started later queue behind.
+  const auto begin_products = [&] {
+    if (C::kOrdered) ptx::barrier_sync(C::kMayStart + warpgroup_idx, 256);
   };
-  const auto end_turn = [&](bool last) {
+  const auto end_products = [&](bool last) {
     const int next = warpgroup_idx + 1 < C::kWarpgroups ? warpgroup_idx + 1 : 0;
-    // No warpgroup waits after the very last turn.
-    if (C::kTurns && (!last || next > 0)) ptx::barrier_arrive(C::kTurn + next, 256);
+    // No warpgroup waits after the very last products.
+    if (C::kOrdered && (!last || next > 0)) ptx::barrier_arrive(C::kMayStart + next, 256);
   };
-  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
+  if (warpgroup_idx == C::kWarpgroups - 1) end_products(false);  // warpgroup 0 may start first
 
   // Waits for Q of query tile t and loads it: two chunks of 16 bytes for 32 columns.
   const auto begin_query_tile = [&] {
@@ -552,10 +553,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
     q_scale = shape.q_scales.at(tile.head, tile.block) * scale_log2;
   };
   // What the turn's scores are multiplied by. Lane 0 reads for all lanes, because it alone tells
-  // the producer that the tile's scale may be replaced.
+  // the producer that the tile's scale may be replaced. A scale of 0, as a tile of zeros may have
+  // it, would make a NaN of the -inf of hidden keys.
   const auto score_scale = [&] {
     const float k_scale = lane_idx == 0 ? smem.k_scale[stage] : 0.0f;
-    return __shfl_sync(0xffffffffu, k_scale, 0) * q_scale;
+    const float c = __shfl_sync(0xffffffffu, k_scale, 0) * q_scale;
+    return c == 0.0f ? FLT_MIN : c;
   };
   // Goes on to the next tile of keys, of the same query tile or of the next one. False: none left.
   const auto next = [&]() -> bool {
@@ -570,11 +573,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
   // for it.
   const auto turn = [&](auto& p_before, auto& p) {
     wait_full();
-    begin_turn();
+    begin_products();
     multiply_qk();
     if (n == 1 && t > 0) store_o();  // QK^T goes on
     multiply_pv(p_before);
-    end_turn(false);
+    end_products(false);
     const float c = score_scale();
     ptx::wgmma_wait<1>(acc_s);
     const bool risen = softmax(p, c);
@@ -606,9 +609,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kWindows>::kThreads, 1)
 
   // ---- epilogue
   wait_full();
-  begin_turn();
+  begin_products();
   last_is_odd ? multiply_pv(rP[1]) : multiply_pv(rP[0]);
-  end_turn(true);
+  end_products(true);
   ptx::wgmma_wait<0>(acc_o, rP[0], rP[1]);
   store_o();
 }
