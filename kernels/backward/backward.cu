@@ -184,6 +184,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>(acc_dq);
         if (slab == C::kSlabs - 1 && lane_idx == 0) ptx::mbarrier_arrive(&smem.ds_empty[i % 2]);
+        // [reduce]
         const int buffer = (i * C::kSlabs + slab) % 2;
         if (lane_idx == 0) ptx::cp_async_bulk_wait_read<1>();
         __syncwarp();
@@ -200,6 +201,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
                                         sizeof smem.sdQ[buffer][warp_idx]);
           ptx::cp_async_bulk_commit();
         }
+        // [/reduce]
       }
     }
     if (lane_idx == 0) ptx::cp_async_bulk_wait<0>();
@@ -312,6 +314,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
           query > 0 || i > 0);
     }
     ptx::wgmma_commit();
+    // [ds]
     ptx::mbarrier_wait(&smem.ds_empty[buffer], (i / 2 + 1) % 2);
     ptx::wgmma_wait<1>(acc);
     if (i == 0 && warpgroup_idx == 0) ptx::barrier_arrive(C::kStagger, 256);
@@ -337,6 +340,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     ptx::fence_proxy_async();
     ptx::barrier_sync(C::kOwn + warpgroup_idx, 128);
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.ds_full[buffer]);
+    // [/ds]
     // ---- dK += dS^T Q
     ptx::wgmma_fence();
 #pragma unroll

@@ -87,8 +87,10 @@ __global__ void query_kernel(Gradients<T> a) {
     const int kv_row = place.kv_begin + key;
     const Row k = Row::of(a.k + a.k_strides.at(place.block, kv_head, kv_row));
     const Row v = Row::of(a.v + a.v_strides.at(place.block, kv_head, kv_row));
+    // [row]
     const float p = expf(q.dot(k) * a.scale - lse);
     d_q.add(p * (d_o.dot(v) - lost), k);  // dS K
+    // [/row]
   }
   d_q.store(a.d_q + in_q, a.scale);
 }
