@@ -300,14 +300,13 @@ class Registration {
   explicit Registration(const char* name, Needs needs = {}, Traits traits = Traits::kPlain,
                         Takes takes = {}) {
     Kernel kernel{name, needs, nullptr, [](const Problem& problem, const Tensors& tensors) {
-                    dispatch(problem, tensors, []<typename Chosen>(const auto& attention) {
-                      Chosen::run(attention);
-                    });
+                    dispatch(problem, tensors,
+                             [](auto launcher, const auto& attention) { launcher.run(attention); });
                   }};
     if constexpr (requires { &Launcher<__half, 128>::prepare; }) {
       kernel.prepare = [](const Problem& problem, const Tensors& tensors) {
         dispatch(problem, tensors,
-                 []<typename Chosen>(const auto& attention) { Chosen::prepare(attention); });
+                 [](auto launcher, const auto& attention) { launcher.prepare(attention); });
       };
     }
     if constexpr (requires { &Launcher<__half, 128>::workspace_bytes; }) {
@@ -321,9 +320,8 @@ class Registration {
     }
     if constexpr (requires { &Launcher<__half, 128>::run_e4m3; }) {
       kernel.run_e4m3 = [](const Problem& problem, const Tensors& tensors, const OfE4m3& e4m3) {
-        dispatch(problem, tensors, [&]<typename Chosen>(const auto& attention) {
-          Chosen::run_e4m3(attention, e4m3);
-        });
+        dispatch(problem, tensors,
+                 [&](auto launcher, const auto& attention) { launcher.run_e4m3(attention, e4m3); });
       };
       kernel.e4m3_workspace_bytes = &Launcher<__half, 128>::e4m3_workspace_bytes;
     }
@@ -351,10 +349,10 @@ class Registration {
     if (problem.head_dim != kHeadDim) {
       throw Unsupported("this copy is compiled for bf16 with head_dim 128 and fp16 with 64 alone");
     }
-    body.template operator()<Launcher<T, kHeadDim>>(attention);
+    body(Launcher<T, kHeadDim>{}, attention);
 #else
-    problem.head_dim == 64 ? body.template operator()<Launcher<T, 64>>(attention)
-                           : body.template operator()<Launcher<T, 128>>(attention);
+    problem.head_dim == 64 ? body(Launcher<T, 64>{}, attention)
+                           : body(Launcher<T, 128>{}, attention);
 #endif
   }
 };
