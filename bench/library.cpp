@@ -1,17 +1,23 @@
 #include "bench/library.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/cli/protocols.h"
+#include "common/harness/device.h"
 #include "common/harness/inputs.h"
 #include "common/harness/results.h"
+#include "common/harness/sources.h"
+#include "common/launch/gradients.h"
+#include "common/launch/launch.h"
 #include "common/launch/registry.h"
 
 namespace fa {
@@ -42,7 +48,57 @@ int rows_of_reference(const Problem& problem) {
 Json describe() {
   Json names = Json::array();
   for (const Kernel& each : kernels()) names.push_back(each.name);
-  return {{"machine", describe_machine()}, {"kernels", names}};
+  Json of_gradients = Json::array();
+  for (const GradientKernel& each : gradient_kernels()) of_gradients.push_back(each.kernel.name);
+  return {{"machine", describe_machine()}, {"kernels", names}, {"gradients", of_gradients}};
+}
+
+// One launch of a kernel of gradients, or what it would need.
+Json gradients(const Fields& fields) {
+  const GradientKernel& kernel = find_gradient_kernel(fields.text("kernel"));
+  const Problem problem = read_problem(fields, /*any_length=*/true);
+  if (const std::string why = refusal(kernel.kernel, problem); !why.empty()) {
+    return {{"refused", why}};
+  }
+  if (!fields.has("pointers")) {
+    const size_t bytes =
+        kernel.kernel.workspace_bytes ? kernel.kernel.workspace_bytes(problem, SIZE_MAX) : 0;
+    return {{"workspace_bytes", uint64_t(bytes)}};
+  }
+  const Json& pointers = fields.at("pointers");
+  const auto pointer = [&](const char* name) {
+    return reinterpret_cast<void*>(
+        uintptr_t(Fields(pointers, "'pointers'").whole(name, 0, INT64_MAX)));
+  };
+  GradientTensors tensors;
+  tensors.forward.q = pointer("q");
+  tensors.forward.k = pointer("k");
+  tensors.forward.v = pointer("v");
+  tensors.forward.o = pointer("o");
+  tensors.forward.lse = static_cast<float*>(pointer("lse"));
+  tensors.d_o = pointer("d_o");
+  tensors.d_q = pointer("d_q");
+  tensors.d_k = pointer("d_k");
+  tensors.d_v = pointer("d_v");
+  tensors.forward.workspace = pointer("workspace");
+  tensors.forward.workspace_bytes = size_t(fields.whole("workspace_bytes", 0, INT64_MAX));
+  tensors.forward.stream = pointer("stream");
+  launch_record() = LaunchRecord{};
+  run(kernel, problem, tensors);
+  const LaunchRecord& record = launch_record();
+  return {{"source", source_of("backward/" + kernel.kernel.name)},
+          {"registers", record.registers},
+          {"shared_memory_bytes", uint64_t(record.shared_bytes)},
+          {"spill_bytes", uint64_t(record.local_bytes)}};
+}
+
+// The clock and the power of the GPU now, where the driver tells them.
+Json sample() {
+  const GpuState state = sample_gpu();
+  const auto number = [](const std::optional<double>& value) {
+    return value ? Json(*value) : Json();
+  };
+  return {{"clock_mhz", number(state.clock_mhz)}, {"power_w", number(state.power_w)}};
 }
 
 // The runner of the latest problem, whose tensors stay on the GPU for the next request.
@@ -87,7 +143,9 @@ Json answer(const char* request, FaBenchSay say) {
     const std::string op = Fields(object, "the request").text("op");
     if (op == "describe") return describe();
     if (op == "measure") return measuring.measure(Fields(object, op), say);
-    throw BadInput("unknown op '" + op + "', there are: describe, measure");
+    if (op == "gradients") return gradients(Fields(object, op));
+    if (op == "sample") return sample();
+    throw BadInput("unknown op '" + op + "', there are: describe, measure, gradients, sample");
   } catch (const std::bad_alloc&) {
     return {{"error", "not enough memory for this problem"}, {"lost", gpu_is_lost()}};
   } catch (const std::exception& error) {

@@ -38,12 +38,22 @@ FA_BENCH_API const char* fa_bench_add(const char* json, FaBenchPeer peer);
 typedef int (*FaBenchSay)(const char* what, int done, int steps);
 
 // Answers a request, one JSON object, with another one, valid until the next call:
-//   {"op": "describe"}                   -> {"machine": ..., "kernels": [names]}
+//   {"op": "describe"}                   -> {"machine": ..., "kernels": [names],
+//                                            "gradients": [names of kernels of gradients]}
 //   {"op": "measure", "kernels": [names], "dtype", "batch", "heads", "seq_len", "head_dim",
 //    "inputs", "seed", "warmup", "iterations", "rounds", "max_seconds", "rest_ms", "load_seconds",
 //    "flush_l2", "rotating_inputs"; "score_std" and "score_growth" or neither;
 //    "mask", "kv_heads", "kv_len", "lengths" and "kv_lengths", where there are any}
 //                                        -> {"records": [as in results files]}
+//   {"op": "gradients", "kernel", and a problem as above}
+//                                        -> {"workspace_bytes": that the kernel needs}
+//   the same with "workspace_bytes" and "pointers", addresses by name: q, k, v, o, lse, d_o, d_q,
+//   d_k, d_v (GradientTensors of common/launch/gradients.h), workspace and stream
+//                                        -> launches it: {"source", "registers",
+//                                            "shared_memory_bytes", "spill_bytes"}
+//   both, where the kernel does not take the problem here
+//                                        -> {"refused": one sentence}
+//   {"op": "sample"}                     -> {"clock_mhz", "power_w"}: the GPU's now, or null
 //   what fails                           -> {"error": one sentence, "lost": whether the GPU is of
 //                                            no use to this process any more}
 FA_BENCH_API const char* fa_bench_request(const char* json, FaBenchSay say);

@@ -12,10 +12,10 @@ from fa_tools.sources import source_of
 from fa_tools.tools import RESULTS, ROOT, SCHEMA, Refused, named, read_json, read_results, read_set, relative
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-REST = ("mask", "fp8", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size")  # of a problem that is more than a shape, else None
+REST = ("mask", "gradients", "fp8", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size")  # of a problem that is more than a shape, else None
 Shape = namedtuple("Shape", (*SHAPE, *REST), defaults=(None,) * len(REST))
 
-CONVENTION = "4*B*H*N^2*D"  # of results files: 4*D operations for each pair of a query and a key that it sees
+CONVENTION = "4*B*H*N^2*D"  # of results files: 4*D operations for each pair of a query and a key that it sees, of gradients 10*D
 HALVED = "4*B*H*N^2*D/2 if causal"  # of FlashAttention's benchmarks: a causal mask leaves half of the pairs
 
 SCORES = ("score_std", "score_growth")  # of a record whose inputs were scaled, too
@@ -102,8 +102,8 @@ def attended_pairs(record, convention=CONVENTION):
 
 
 def flops_of(record, convention=CONVENTION):
-    """Operations of both matrix products, as a protocol's tflops_convention counts them."""
-    return 4 * attended_pairs(record, convention) * record["head_dim"]
+    """Operations of both matrix products, of gradients of all five, as a protocol's tflops_convention counts them."""
+    return (10 if "gradients" in record else 4) * attended_pairs(record, convention) * record["head_dim"]
 
 
 def bytes_of(record):
@@ -188,7 +188,7 @@ def kind(name):
 
 def short_name(kernel):
     """As a command line may call it: 16 for 16_max_free, 16.next for 16_max_free.next, causal for beyond/causal."""
-    return re.sub(r"^beyond/|^(\d\d)_\w+", r"\1", kernel)
+    return re.sub(r"^(?:beyond|backward)/|^(\d\d)_\w+", r"\1", kernel)
 
 
 def neighbours(numbers):
@@ -212,7 +212,7 @@ def describe_rest(shape):
     def of(lengths):
         return " + ".join(map(str, lengths)) if len(lengths) <= 4 else f"{min(lengths)} to {max(lengths)}"
 
-    parts = [shape.mask] if shape.mask else []
+    parts = ["gradients"] * bool(shape.gradients) + [shape.mask] * bool(shape.mask)
     if shape.fp8:
         parts.append(f"FP8 {shape.fp8}")
     if shape.kv_heads:

@@ -275,14 +275,19 @@ def source_of(kernel):
 
 
 def kernel_names():
-    """As programs call them: 16_max_free, beyond/causal, and 16_max_free.next of kernels/next. No program has those of gradients."""
+    """As programs call them: 16_max_free, beyond/causal, and 16_max_free.next of kernels/next."""
     files = sorted(path.relative_to(ROOT / "kernels").with_suffix("").as_posix() for path in (ROOT / "kernels").rglob("*.cu")
                    if path.parent.name != "backward")
     return [f"{name.removeprefix('next/')}.next" if name.startswith("next/") else name for name in files]
 
 
+def gradient_names():
+    """Those of gradients, as results files call them: backward/backward_mma. They are in fa_bench alone."""
+    return sorted(f"backward/{path.stem}" for path in (ROOT / "kernels/backward").glob("*.cu"))
+
+
 def main():
-    write_whole(Path(sys.argv[1]), "".join(f'{{"{name}", "{source_of(name)}"}},\n' for name in kernel_names()))
+    write_whole(Path(sys.argv[1]), "".join(f'{{"{name}", "{source_of(name)}"}},\n' for name in [*kernel_names(), *gradient_names()]))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@ import contextlib
 import ctypes
 import importlib
 import importlib.metadata
+import importlib.util
 import io
 import json
+import math
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,7 +22,8 @@ from unittest import mock
 
 from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv, peer_results
 
-from fa_tools.product import bench, harness, torch_attention
+from fa_tools.product import bench, gradients, harness, torch_attention
+from fa_tools.laboratory.validate import check_sense
 from fa_tools.records import attended_pairs, check, flops_of, is_finding
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
@@ -606,6 +610,7 @@ class Library(unittest.TestCase):
         self.assertEqual([name for name in described["kernels"] if "/" in name],
                          [*sorted(f"beyond/{path.stem}" for path in (ROOT / "kernels/beyond").glob("*.cu")), "ceiling/copy",
                           "ceiling/matmul", "peer/cudnn_frontend"])
+        self.assertEqual(described["gradients"], sorted(path.stem for path in (ROOT / "kernels/backward").glob("*.cu")))
         self.assertEqual([name for name in described["kernels"] if "/" not in name],
                          sorted([*(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu")),
                                  *(f"{path.stem}.next" for path in (ROOT / "kernels/next").glob("*.cu"))]))
@@ -616,6 +621,178 @@ class Library(unittest.TestCase):
         shown = {line.split()[-1] for line in done.stdout.splitlines() if " DEFAULT " in line and " UND " not in line}
         self.assertEqual({name for name in shown if not name.startswith("fa_bench_")}, set())
         self.assertLessEqual({"fa_bench_add", "fa_bench_request"}, shown)
+
+
+GRADIENTS = {"dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 200, "head_dim": 64, "gradients": True}
+
+
+def of_gradients(name, over=0.5, **more):
+    """A record of gradients."""
+    own = {"library": LIBRARY} if name.startswith("peer/") else OF_A_KERNEL
+    return {"kernel": name, **GRADIENTS, "attended_pairs": attended_pairs(GRADIENTS), "status": "passed", **own,
+            "error": {**ERROR, "bound_ratio": over, "of_gradients": {"dQ": 2.5e-3, "dK": 2.4e-3, "dV": 2.3e-3}},
+            **times((1.0, 1.0, 1.0), flops=flops_of(GRADIENTS)), **more}
+
+
+class OfGradients(unittest.TestCase):
+    def test_records(self):
+        """Five products, and not the problem of O."""
+        plain = {name: value for name, value in GRADIENTS.items() if name != "gradients"}
+        self.assertEqual(flops_of(GRADIENTS), 2.5 * flops_of(plain))
+        self.assertNotEqual(bench.problem_of(GRADIENTS), bench.problem_of(plain))
+        records = [of_gradients("backward/backward"), of_gradients("peer/fa2_backward", 0.7)]
+        bench.add_ratios(records)
+        self.assertEqual(records[0]["ratio"], {"peer/fa2_backward": 1.0})
+        data = {"schema_version": 6, "created": "2026-11-30T10:00:00Z", "command": ["bench.py", "--gradients"], "machine": CUDA,
+                "protocol": PROTOCOL, "records": records}
+        check(data)
+        check_sense(data)
+        lines = list(bench.table_of_gradients(records))
+        self.assertIn("bf16, batch 1, heads 2, seq_len 200, head_dim 64, gradients", lines)
+        self.assertEqual(lines[-1].split(), ["peer/fa2_backward", "2.50e-03", "2.40e-03", "2.30e-03", "70%"])
+        self.assertEqual(list(bench.table_of_gradients([good("08_swizzle")])), [])
+
+    def test_order_of_rounds(self):
+        self.assertEqual([[gradients.place_in_round(i, nth, 4, 3) for i in range(3)] for nth in range(4)],
+                         [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]])
+
+    def test_quantiles(self):
+        self.assertEqual([gradients.quantile([1.0, 2.0, 4.0], share) for share in (0, 0.25, 0.5, 0.9, 1)], [1, 1.5, 2, 3.6, 4])
+        self.assertEqual(gradients.quantile([3.0], 0.9), 3)
+
+    @unittest.skipUnless(REAL, "libfa_bench.so is not built")
+    def test_a_launch(self):
+        """By addresses, against the definition."""
+        n, d = 3, 64
+        library = harness.Harness(REAL)
+        request = {"op": "gradients", "kernel": "backward_plain", "dtype": "fp16", "batch": 1, "heads": 1, "seq_len": n, "head_dim": d}
+        size = library.ask(request)["workspace_bytes"]
+
+        def memory(values, form="e"):
+            """16-byte aligned: the array, and where it begins."""
+            raw = struct.pack(f"{len(values)}{form}", *values)
+            buffer = ctypes.create_string_buffer(len(raw) + 16)
+            at = -(-ctypes.addressof(buffer) // 16) * 16
+            ctypes.memmove(at, raw, len(raw))
+            return buffer, at
+
+        def dot(a, b):
+            return sum(x * y for x, y in zip(a, b))
+
+        q, k, v, d_o = ([[((7 * row + 3 * column + shift) % 13 - 6) / 8 for column in range(d)] for row in range(n)] for shift in range(4))
+        scores = [[dot(row, key) / math.sqrt(d) for key in k] for row in q]
+        lse = [math.log(sum(map(math.exp, row))) for row in scores]
+        p = [[math.exp(score - of_row) for score in row] for row, of_row in zip(scores, lse)]
+        o = [[sum(p[i][j] * v[j][c] for j in range(n)) for c in range(d)] for i in range(n)]
+        d_s = [[p[i][j] * (dot(d_o[i], v[j]) - dot(d_o[i], o[i])) / math.sqrt(d) for j in range(n)] for i in range(n)]
+        right = {"d_q": [[sum(d_s[i][j] * k[j][c] for j in range(n)) for c in range(d)] for i in range(n)],
+                 "d_k": [[sum(d_s[i][j] * q[i][c] for i in range(n)) for c in range(d)] for j in range(n)],
+                 "d_v": [[sum(p[i][j] * d_o[i][c] for i in range(n)) for c in range(d)] for j in range(n)]}
+        given = {"q": q, "k": k, "v": v, "o": o, "d_o": d_o, **dict.fromkeys(right, [[math.nan] * d] * n)}
+        kept = {name: memory([value for row in rows for value in row]) for name, rows in given.items()}
+        kept |= {"lse": memory(lse, "f"), "workspace": memory([0] * size, "b")}
+        pointers = {name: at for name, (_, at) in kept.items()} | {"stream": 0}
+        said = library.ask({**request, "workspace_bytes": size, "pointers": pointers})
+        self.assertEqual(set(said), {"source", "registers", "shared_memory_bytes", "spill_bytes"})
+        self.assertRegex(said["source"], "^[0-9a-f]{12}$")
+        for name, rows in right.items():
+            found = struct.unpack(f"{n * d}e", ctypes.string_at(pointers[name], 2 * n * d))
+            for value, should in zip(found, (each for row in rows for each in row)):
+                self.assertAlmostEqual(value, should, delta=0.01, msg=name)
+        with self.assertRaisesRegex(harness.Failed, "^unknown kernel of gradients 'x', there are: backward, "):
+            library.ask({**request, "kernel": "x"})
+        with self.assertRaisesRegex(harness.Failed, "d_q"):
+            library.ask({**request, "workspace_bytes": size, "pointers": {name: at for name, at in pointers.items() if name != "d_q"}})
+        with self.assertRaisesRegex(harness.Failed, "^dK must begin at a multiple of 16|dK"):
+            library.ask({**request, "workspace_bytes": size, "pointers": {**pointers, "d_k": pointers["d_k"] + 2}})
+        pages = {"mask": "causal", "fp8": "head"}
+        self.assertIn("refused", library.ask({**request, **pages}))
+
+
+@unittest.skipUnless(REAL and importlib.util.find_spec("torch"), "this Python has no torch, or libfa_bench.so is not built")
+class InTorch(unittest.TestCase):
+    """Gradients on the emulator, with a GPU's events that are made up."""
+
+    class Autograd(gradients.Library):
+        """PyTorch's own, in fp32."""
+
+        groups, library, wrong = True, LIBRARY, None
+
+        def launch(self, _):
+            torch = self.torch
+            with torch.enable_grad():
+                q, k, v = (self.of[name].detach().float().requires_grad_() for name in "qkv")
+                o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=True)
+                found = torch.autograd.grad(o, (q, k, v), self.of["d_o"].float())
+            self.found = [each.to(self.of["q"].dtype) for each in found]
+            if self.wrong:
+                self.wrong(self.found)
+
+    def setUp(self):
+        import torch
+        self.torch = torch
+        self.here = gradients.Gradients(harness.Harness(REAL), torch, "cpu")
+        self.own = self.here.peers["peer/own"] = self.Autograd()
+
+    def measure(self, names=("peer/own",), **problem):
+        return self.here.measure(list(names), {**GRADIENTS, **problem}, PROTOCOL, lambda *_: None)
+
+    def test_kernels_and_a_library(self):
+        for problem in ({}, {"mask": "causal", "kv_heads": 1}, {"dtype": "fp16"}, {"score_std": 20.0, "score_growth": "flat"}):
+            records = self.measure(("backward/backward_mma", "peer/own"), **problem)
+            self.assertEqual([record["status"] for record in records], ["passed"] * 2, records)
+            self.assertLess(max(record["error"]["bound_ratio"] for record in records), 0.8)
+            self.assertGreater(min(record["error"]["bound_ratio"] for record in records), 0.2)
+        self.assertEqual(records[0]["error"]["checked_rows"], 2 * 3 * 200)
+
+    def test_what_is_wrong(self):
+        cases = (
+            (lambda found: found[1].mul_(1.01), "wrong", "a head is off by 0.01"),
+            (lambda found: found[0][0, 1, 7].fill_(math.nan), "wrong", "never written or is not finite"),
+            (lambda found: found[2][0, 0, 199].zero_(), "wrong", "a head is off by"))
+        for self.own.wrong, status, reason in cases:
+            (record,) = self.measure()
+            self.assertEqual(record["status"], status)
+            self.assertIn(reason, record["reason"])
+            self.assertIn("error", record)
+
+        def fail(_):
+            raise RuntimeError("no luck")
+
+        self.own.wrong = fail
+        (record,) = self.measure()
+        self.assertEqual((record["status"], record["reason"], "error" in record), ("error", "no luck", False))
+        self.assertEqual(self.measure(kv_len=300)[0]["status"], "skipped")
+
+    def test_timed_launches(self):
+        """Each has other signs, and each is checked."""
+        torch = self.torch
+        event = mock.Mock(**{"elapsed_time.return_value": 2.0, "query.side_effect": [False, True] * 99})
+        seen, nothing, problem = [], contextlib.nullcontext(), {**GRADIENTS, "seq_len": 128}
+        sample = {"clock_mhz": 1980.0, "power_w": None}
+        ask = self.here.harness.ask
+        with contextlib.ExitStack() as all_of_them:
+            for name, value in (("Event", lambda **_: event), ("Stream", mock.Mock()), ("CUDAGraph", mock.Mock()),
+                                ("graph", lambda *_, **__: nothing), ("stream", lambda _: nothing), ("synchronize", mock.Mock())):
+                all_of_them.enter_context(mock.patch.object(torch.cuda, name, value))
+            self.here.harness.ask = lambda request, *more: sample if request["op"] == "sample" else ask(request, *more)
+            self.here.stream = lambda: 0
+            self.own.wrong = lambda found: seen.append(found[0][0, 0, 0].clone())
+
+            def timed():
+                with torch.no_grad():
+                    (record,) = self.here.measure(["peer/own"], problem, PROTOCOL, lambda *_: None)
+                    self.here.judge(record, lambda: self.here.add_round(self.own, record | {"rounds": []}, {**PROTOCOL, "iterations": 4}))
+                return record
+
+            self.assertEqual(timed()["status"], "passed")
+            signs = {tuple(torch.sign(each).tolist()) for each in seen[-4:]}
+            self.assertEqual(len(signs), 4)
+            calls = len(seen)
+            self.own.wrong = lambda found: (seen.append(None), len(seen) == calls + 12 and found[0].zero_())
+            record = timed()
+            self.assertEqual(record["status"], "wrong")
+            self.assertRegex(record["reason"], "^timed launch 3 of 4: a head is off by 1 of its norm")
 
 
 @unittest.skipUnless(FAKE and REAL, "libfake_library.so and libfa_bench.so are not built")
@@ -762,7 +939,14 @@ class Command(ScriptTest):
 
     def test_bad_arguments(self):
         cases = [
-            (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa3_splits, fa3_fp8, cudnn_fp8, fa4, cudnn_frontend,"),
+            (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa3_splits, fa3_fp8, cudnn_fp8, fa2_backward,"),
+            (("--gradients", "--peers", "fa3"), "the peer fa3 does not go with --gradients"),
+            (("--peers", "fa3_backward"), "the peer fa3_backward goes only with --gradients"),
+            (("--gradients", "--protocol", "quick"), "--gradients does not go with --protocol"),
+            (("--gradients", "--fp8", "head"), "--fp8 does not go with --gradients"),
+            (("--gradients", "--inputs", "large"), "--inputs does not go with --gradients"),
+            (("--gradients", "--rotate", "2"), "--rotate does not go with --gradients"),
+            (("--gradients", "--lengths", "3,4"), "--lengths does not go with --gradients"),
             (("20",), "there is no kernel 20; there are 01_right, 02_warm"),
             (("--protocol", "slow"), "'slow'"),
             (("--protocol", "quick", "--heads", "2"), "--heads does not go with --protocol"),

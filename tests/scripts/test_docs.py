@@ -11,7 +11,7 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_
 
 from fa_tools import sources, tools
 from fa_tools.cards import BOOK, EMULATOR
-from fa_tools.press import fp8_tables, sync
+from fa_tools.press import beyond_tables, sync
 from fa_tools.press.doc_tables import ring_waits
 
 KERNEL = """#include "x.h"
@@ -167,8 +167,8 @@ class Fp8(unittest.TestCase):
     """The tables of what was measured in FP8, of records that are made here."""
 
     def table(self, which, **files):
-        with mock.patch.object(fp8_tables, "records", lambda file, name: files.get(name, [])):
-            return list(fp8_tables.table(which))
+        with mock.patch.object(beyond_tables, "records", lambda file, name: files.get(name, [])):
+            return list(beyond_tables.table(which))
 
     def record(self, kernel="beyond/fp8", fp8="head", seq_len=4096, **more):
         error = {"rel": 0.03, "rel_unrounded": 0.0534, "rmse": 0.00123, **more.pop("error", {})}
@@ -202,10 +202,39 @@ class Fp8(unittest.TestCase):
             "| `outliers`, 4,096 | 0.060 | 1.2 | – | 1.0 | – | – |"])
 
     def test_before_anything_was_measured(self):
-        for which in fp8_tables.TABLES:
+        for which in beyond_tables.TABLES:
             self.assertEqual(self.table(which), ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only fp8` does it.)"])
-        with self.assertRaisesRegex(tools.Refused, "^tables of FP8 are speed, inputs, rounding, errors, rmse, not speeds$"):
+        with self.assertRaisesRegex(tools.Refused, "^tables of fp8 are speed, inputs, rounding, errors, rmse, not speeds$"):
             self.table("speeds")
+
+
+class OfGradients(unittest.TestCase):
+    """Those of gradients, likewise."""
+
+    def table(self, which, **files):
+        with mock.patch.object(beyond_tables, "records", lambda file, name: files.get(name, [])):
+            return list(beyond_tables.gradients(which))
+
+    def record(self, kernel="backward/backward", tflops=500.0, seq_len=4096, **more):
+        of_gradients = {"dQ": 0.0025, "dK": 0.00241, "dV": None}
+        return {**beyond(cuda_record(kernel, tflops, seq_len), gradients=True), "error": {"of_gradients": of_gradients}, **more}
+
+    def test_speed(self):
+        ratio = {"peer/fa3_backward": 1.05, "peer/cudnn_backward": 1.2}
+        records = [self.record(ratio=ratio), self.record("peer/fa3_backward", 476.0), self.record(seq_len=512)]
+        self.assertEqual(self.table("speed", d128=records, causal=[self.record()]), [
+            "|  | N = 512 | N = 4096 |", "|-|-:|-:|", "| `backward`, no mask | 500 | 500 (1.05) |", "| FlashAttention-3, no mask | – | 476 |",
+            "| `backward`, causal | – | 500 |"])
+
+    def test_errors(self):
+        hard = self.record("backward/backward_mma", score_std=20.0, score_growth="flat")
+        self.assertEqual(self.table("errors", errors_bf16=[self.record(), hard]), [
+            "|  | `backward` | `backward_mma` |", "|-|-:|-:|", "| bf16, 4,096 tokens, scores of 1 nat | 2.50 / 2.41 / – | – |",
+            "| bf16, 4,096 tokens, scores of 20 nats | – | 2.50 / 2.41 / – |"])
+
+    def test_before_anything_was_measured(self):
+        for which in beyond_tables.OF_GRADIENTS:
+            self.assertEqual(self.table(which), ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only gradients` does it.)"])
 
 
 class Expanded(unittest.TestCase):

@@ -29,7 +29,7 @@ from fa_tools.cards import BOOK, card_of, gpu_of, has_file
 from fa_tools.laboratory import mine
 from fa_tools.laboratory.validate import check_sense
 from fa_tools.records import check, is_finding, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
-from fa_tools.sources import kernel_names, solutions
+from fa_tools.sources import gradient_names, kernel_names, solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, read_set, read_toml, relative, write_json,
                             write_whole)
 
@@ -59,8 +59,9 @@ Step = namedtuple("Step", "name entry file kernels commands seconds")
 
 @lru_cache(maxsize=None)
 def known():
-    """{number: name} of all kernels. Those of kernels/beyond have no number: their key is the name alone, such as `causal`."""
-    return {short_name(name): name for name in kernel_names()}
+    """{number: name} of all kernels. Those of kernels/beyond and of gradients have no number: their key is the name alone, such
+    as `causal`."""
+    return {short_name(name): name for name in [*kernel_names(), *gradient_names()]}
 
 
 def replaced(number):

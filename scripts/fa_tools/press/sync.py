@@ -51,6 +51,8 @@ Between a pair of comments, alone on their lines:
   <!-- /cycles -->                                              where the cycles of a launch go, from kernel 10 on
   <!-- fp8: speed -->
   <!-- /fp8 -->                                                 what was measured in FP8: speed, inputs, rounding, errors or rmse
+  <!-- gradients: speed -->
+  <!-- /gradients -->                                           what was measured of gradients: speed or errors
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
                                                                 (reasons=no: without)
@@ -84,7 +86,7 @@ import sys
 from pathlib import Path
 
 from fa_tools.cards import file_named
-from fa_tools.press import cycles, fp8_tables, ladder
+from fa_tools.press import beyond_tables, cycles, ladder
 from fa_tools.press.doc_tables import TABLES, matching, pick, read, source_lines
 from fa_tools.press.links import FENCE, slug, with_fences
 from fa_tools.records import DAGGER, NOTE, mark
@@ -338,7 +340,7 @@ def grid(spec, old):
     return result
 
 
-WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, "cycles": cycles.table, "fp8": fp8_tables.table,
+WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, "cycles": cycles.table, "fp8": beyond_tables.table, "gradients": beyond_tables.gradients,
            **TABLES}
 FROM_OLD = (grid, diff, line)  # these need what stands there
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")

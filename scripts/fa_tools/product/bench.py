@@ -23,12 +23,12 @@ import textwrap
 import time
 from pathlib import Path
 
-from fa_tools.product import torch_attention
+from fa_tools.product import gradients, torch_attention
 from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_finding, is_plain, is_stale, kind, load, problem_of, scores_of, shape_of, short_name)
-from fa_tools.sources import kernel_names
+from fa_tools.sources import gradient_names, kernel_names
 from fa_tools.tools import (ROOT, SCHEMA_VERSION, Parser, Refused, check_writable, fail, named, new_results_file, read_named, relative,
                             set_up, whole, write_json)
 
@@ -41,6 +41,7 @@ EXAMPLE = """examples:
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
   scripts/fa bench --fp8 head --seq-len 4096              beyond/fp8 beside FlashAttention-3's and cuDNN's FP8
   scripts/fa bench 15 fp8 --fp8 none,rotated --inputs outliers   how far O is off in 16 bits and in eight
+  scripts/fa bench --gradients --mask causal --seq-len 1024,4096 gradients beside FlashAttention's and cuDNN's backward
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
   scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
 
@@ -59,6 +60,7 @@ HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03
 MASKS = ("none", "causal")
 FP8 = ("none", "head", "tile", "rotated")
+OF_OTHERS = ("_fp8", "_backward")  # end the names of peers of other problems than O in 16 bits
 IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers and ceilings that need no Python
 
 
@@ -71,7 +73,8 @@ def chosen(wanted, known, problems):
     ours = [name for name in known if kind(name) == "kernel"]
     for_numbered = [is_plain(problem) and problem["seq_len"] % 128 == 0 for problem in problems]
     in_fp8 = any("fp8" in problem for problem in problems)
-    all_ours = [name for name in ours if not name.endswith(".next") and name.startswith("beyond/fp8") == in_fp8
+    # Of gradients `known` has no others.
+    all_ours = ours if any("gradients" in problem for problem in problems) else [name for name in ours if not name.endswith(".next") and name.startswith("beyond/fp8") == in_fp8
                 and (any(for_numbered) if name[0].isdigit() else not all(for_numbered))]
     names = []
     for word in wanted or all_ours:
@@ -380,6 +383,22 @@ def table_of_rounding(records):
             yield from ("", describe(here[0]), *rows)
 
 
+def table_of_gradients(records):
+    """Lines of how far gradients are off; none without one."""
+    if not any("of_gradients" in record.get("error", {}) for record in records):
+        return
+    width = max([len(record["kernel"]) for record in records] + [20])
+    titles = (*gradients.NAMES, "of what is allowed")
+    yield from ("", " ".join([f"{'norm of the error':<{width}}", *(f"{title:>{max(9, len(title) + 2)}}" for title in titles)]))
+    for here in by_problem(records):
+        yield from ("", describe(here[0]))
+        for record in here:
+            if of := record.get("error", {}).get("of_gradients"):
+                cells = (*(number(of[name], ".2e") for name in gradients.NAMES), number(record["error"]["bound_ratio"], ".0%"))
+                yield " ".join([f"{record['kernel']:<{width}}", *(
+                    f"{text:>{max(9, len(title) + 2)}}" for text, title in zip(cells, titles))]).rstrip()
+
+
 def legend(records):
     """What stands for which library, and what the columns mean."""
     libraries = {record["kernel"]: record["library"] for record in passed(records) if "library" in record}
@@ -394,6 +413,8 @@ def legend(records):
     if more_there:
         lines.append("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to "
                      f"{percent(max(more_there, key=abs), '+.2f')} off")
+    if any("gradients" in record for record in passed(records)):
+        lines.append("TFLOP/s of gradients: of their five matrix products; O and log-sum-exp are there before the clock starts")
     if any("fp8" in record for record in passed(records)):
         lines.append("FP8: without the rounding of Q, K and V, which comes before the clock starts and is timed by itself")
     if any("rounding_ms" in record for record in records):
@@ -513,7 +534,7 @@ def parse_arguments(argv):
         help="which nvcc: auto, system (the machine's), or wheels (from NVIDIA's Python wheels, in .toolkit)")
     add("--protocol", choices=tuple(protocols), metavar="NAME",
         help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
-    add("--peers", metavar="LIST", help=f"some of {', '.join(known)} (default: with --fp8 those in FP8, without it the others), or none")
+    add("--peers", metavar="LIST", help=f"some of {', '.join(known)}, or none (default: with --fp8 those in FP8, with --gradients those with a backward, else the others)")
     problem = parser.add_argument_group("problems (with --protocol: which of its own; --dtype instead of its own)")
     problem.add_argument("--dtype", choices=("fp16", "bf16"), help="default bf16")
     problem.add_argument("--head-dim", type=int, choices=(64, 128), help="default 128")
@@ -525,6 +546,8 @@ def parse_arguments(argv):
                            help="instead of --batch: as many sequences as have so many tokens (default 16384)")
     problem.add_argument("--mask", type=several(one_of(MASKS)), metavar="LIST",
                          help="none, causal (query i sees keys up to i + kv-len - q-len), or both (default none)")
+    problem.add_argument("--gradients", action="store_const", const=True,
+                         help="gradients of Q, K and V from that of O, instead of O; needs PyTorch")
     problem.add_argument("--fp8", type=several(one_of(FP8)), metavar="LIST",
                          help="kernels and peers in FP8, which round the inputs before the clock starts: head (a scale per head), "
                               "tile (per 128 rows of Q and K), rotated (and those rotated before); several: one after another, among "
@@ -576,12 +599,14 @@ def parse_arguments(argv):
         return resumed
     args.kernels = [word for words in args.kernels for word in words.split(",") if word]
     if args.peers is None:
-        in_fp8 = bool(set(args.fp8 or ()) - {"none"})
-        args.peers = ",".join(peer for peer in known if peer.endswith("_fp8") == in_fp8)
+        of = "_backward" if args.gradients else "_fp8" if set(args.fp8 or ()) - {"none"} else None
+        args.peers = ",".join(peer for peer in known if (peer.endswith(of) if of else not peer.endswith(OF_OTHERS)))
     args.peers = [] if args.peers == "none" else unique(word for word in args.peers.split(",") if word)
     for peer in args.peers:
         if peer not in known:
             fail(f"there is no peer {peer}; known are {', '.join(known)}, or none")
+        if peer.endswith("_backward") != bool(args.gradients):
+            fail(f"the peer {peer} {'goes only' if peer.endswith('_backward') else 'does not go'} with --gradients")
     if args.json:
         check_writable(args.json)
     if args.score_growth and not args.score_std:
@@ -590,6 +615,8 @@ def parse_arguments(argv):
         fail("--score-std must be above 0 and at most 1000")
     check_lengths(args)
     args.problems, args.settings = choose(args, protocols)
+    if args.gradients:
+        check_gradients(args)
     args.written = ""  # what is in the file that was written last
     return args
 
@@ -613,6 +640,15 @@ def check_lengths(args):
             fail(f"--{name.replace('_', '-')} does not go with --lengths, which has all sequences")
 
 
+def check_gradients(args):
+    """What gradients are not measured with."""
+    for option, given in (("--fp8", args.fp8), ("--lengths", args.lengths), ("--inputs", args.inputs != "normal"),
+                          ("--score-growth", args.score_growth), ("--flush-l2", args.settings["flush_l2"]),
+                          ("--rotate", args.settings["rotating_inputs"] > 1), ("--load-seconds", args.settings["load_seconds"])):
+        if given:
+            fail(f"{option} does not go with --gradients")
+
+
 def lengths_wanted(args):
     """batch, seq_len and, where they are others, the keys of the problems asked for."""
     if args.lengths:
@@ -631,7 +667,7 @@ def lengths_wanted(args):
 
 def choose(args, protocols):
     """The problems, and the results' `protocol`."""
-    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "fp8", "q_len", "kv_len", "kv_heads", "lengths")
+    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "gradients", "fp8", "q_len", "kv_len", "kv_heads", "lengths")
     given = {name: getattr(args, name) for name in ("dtype", "head_dim", "seq_len", *of_problems)
              if getattr(args, name) is not None}
     if args.inputs != "normal" and args.score_std:
@@ -643,7 +679,7 @@ def choose(args, protocols):
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
         kv_heads = {"kv_heads": args.kv_heads} if args.kv_heads not in (None, heads) else {}
         problems = [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
-                     **({"mask": mask} if mask != "none" else {}), **({"fp8": fp8} if fp8 != "none" else {}), **scores}
+                     **({"mask": mask} if mask != "none" else {}), **({"gradients": True} if args.gradients else {}), **({"fp8": fp8} if fp8 != "none" else {}), **scores}
                     for mask in unique(args.mask or MASKS[:1]) for fp8 in unique(args.fp8 or FP8[:1])
                     for lengths in lengths_wanted(args) for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}
@@ -676,7 +712,7 @@ def report(machine, args, records):
           f"{settings['iterations']} launches, L2 {'cold' if settings['flush_l2'] else 'warm'}, "
           f"after {settings['rest_ms']:g} ms of rest")
     print("\n".join([*legend(records), "", *table(records, settings["load_seconds"]),
-                     *table_of_rounding(records)]))
+                     *table_of_rounding(records), *table_of_gradients(records)]))
 
 
 def say_wrapped(text):
@@ -691,7 +727,7 @@ def file_of_run(path, run):
 
 
 def bench(args, command, stopped):
-    if any(name in PEERS for name in args.peers):
+    if args.gradients or any(name in PEERS for name in args.peers):
         torch_attention.load()
     try:
         harness = Harness(args.library)
@@ -701,8 +737,12 @@ def bench(args, command, stopped):
     machine = here["machine"]
     if machine["backend"] != "cuda":
         fail(f"{harness.name} runs on the emulator, which has no times; build one with the preset cuda")
+    if args.gradients:
+        harness = gradients.Gradients(harness, torch_attention.needed())
+        here = harness.describe()
     kernels = chosen(args.kernels, here["kernels"], args.problems)
-    in_torch, missing = torch_attention.add(harness, [name for name in args.peers if name in PEERS])
+    in_torch, missing = (harness.add(args.peers) if args.gradients else
+                         torch_attention.add(harness, [name for name in args.peers if name in PEERS]))
     in_library = [peer_names()[name] for name in args.peers if name not in PEERS]
     runners = {**in_torch, **dict.fromkeys(kernels), **dict.fromkeys(name for name in in_library if name in here["kernels"])}
     missing.update({name: f"{harness.name} does not have it" for name in in_library if name not in here["kernels"]})
@@ -762,7 +802,7 @@ def bench(args, command, stopped):
 
 def build(args):
     """The library for the GPU present, which --library would name, and a file for the results."""
-    chosen(args.kernels, kernel_names(), args.problems)  # before anything is built
+    chosen(args.kernels, gradient_names() if args.gradients else kernel_names(), args.problems)  # before anything is built
     set_up("""
         detect_gpu || die 3 "no NVIDIA GPU answers through nvidia-smi, and nothing else is worth measuring;" \\
           "scripts/run.sh runs the kernels on the emulator"

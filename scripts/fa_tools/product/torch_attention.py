@@ -9,7 +9,7 @@ import importlib.metadata
 import itertools
 import warnings
 
-from fa_tools.product.harness import LAUNCH, PREPARE, NotTaken, Output, first_line
+from fa_tools.product.harness import LAUNCH, PREPARE, Failed, NotTaken, Output, first_line
 
 
 class Missing(Exception):
@@ -235,6 +235,11 @@ def import_first(modules, package):
     raise Missing(f"this Python cannot import {modules[0]} (package {package})")
 
 
+def backward_of(name):
+    """A peer of gradients (gradients.py, which needs this file)."""
+    return lambda implementation, torch: importlib.import_module("fa_tools.product.gradients").PEERS[name](implementation, torch)
+
+
 # Peer: its implementation, and the library with it (given torch).
 PEERS = {
     "fa2": ("FlashAttention-2", lambda name, torch: Sdpa(torch, name, "FLASH_ATTENTION")),
@@ -248,6 +253,8 @@ PEERS = {
     "fa3_fp8": ("FlashAttention-3 in FP8", lambda name, torch: FlashAttentionFp8(
         name, ("fa3_fwd_interface", "flash_attn_interface"), ("fa3-fwd", "flash-attn-3"))),
     "cudnn_fp8": ("cuDNN in FP8", lambda name, torch: CudnnFp8()),
+    **{f"{name}_backward": (implementation, backward_of(name))
+       for name, implementation in (("fa2", "FlashAttention-2"), ("cudnn", "cuDNN"), ("fa3", "FlashAttention-3"))},
     "fa4": ("FlashAttention-4", lambda name, torch: FlashAttention(name, ("flash_attn.cute",), ("flash-attn-4",))),
 }
 
@@ -358,6 +365,17 @@ def load():
     """Imports torch, if it is here: before the harness, so that it finds its own libraries first."""
     with contextlib.suppress(Exception):
         importlib.import_module("torch")
+
+
+def needed():
+    """torch, with a GPU. Failed without."""
+    try:
+        import torch
+    except ImportError as problem:
+        raise Failed(f"this Python cannot import {problem.name or 'torch'}, which --gradients needs; PYTHON names another one") from None
+    if not torch.cuda.is_available():
+        raise Failed(f"PyTorch {torch.__version__} finds no GPU, which --gradients needs")
+    return torch
 
 
 def add(harness, names):

@@ -1,12 +1,14 @@
-"""What the book's card gave in FP8, as tables: speeds, other inputs, the rounding itself, and how far O is off."""
+"""What the book's card gave beyond O in 16 bits, as tables. In FP8: speeds, other inputs, the rounding itself, and how far O is off. Of
+gradients: speeds, and how far they are off."""
 
 from fa_tools.cards import BOOK, has_file
 from fa_tools.press.doc_tables import read, rows_of, short
-from fa_tools.records import is_finding, kind, mark, passed, short_name
+from fa_tools.records import is_finding, kind, mark, passed, problem_of, short_name
 from fa_tools.tools import Refused
 
-NOT_YET = f"(Not measured yet: on an {BOOK.upper()} <!-- needs: gpu -->`scripts/fa measure --only fp8` does it.)"
+NOT_YET = f"(Not measured yet: on an {BOOK.upper()} <!-- needs: gpu -->`scripts/fa measure --only {{}}` does it.)"
 PEERS = {"peer/fa3_fp8": "FlashAttention-3", "peer/cudnn_fp8": "cuDNN"}
+GRADIENT_PEERS = {"peer/fa2_backward": "FlashAttention-2", "peer/cudnn_backward": "cuDNN", "peer/fa3_backward": "FlashAttention-3"}
 # Whose errors stand next to each other: (heading, kernel, fp8 of the problem).
 WHOSE = (("Kernel 15 in bf16", "15_persistent", None), ("Ours, scale per head", "beyond/fp8", "head"), ("Per tile", "beyond/fp8", "tile"),
          ("Rotated", "beyond/fp8", "rotated"), *((heading, peer, "head") for peer, heading in PEERS.items()))
@@ -94,6 +96,35 @@ def errors_by(field, show, names):
     return ["Inputs, N", *(heading for heading, *_ in WHOSE)], rows
 
 
+def speed_of_gradients():
+    """TFLOP/s by length, and of ours in brackets how many times as fast as the fastest library."""
+    groups = [(what, records("gradients", name)) for name, what in (("d128", "no mask"), ("causal", "causal"), ("d64", "head_dim 64"))]
+    lengths = sorted({record["seq_len"] for _, among in groups for record in among})
+    rows = []
+    for what, among in groups:
+        for kernel in dict.fromkeys(record["kernel"] for record in among):
+            cells = [found(among, kernel, seq_len=length) for length in lengths]
+            name = GRADIENT_PEERS.get(kernel) or f"`{short_name(kernel)}`"
+            rows.append([f"{name}, {what}", *("–" if cell is None or "tflops" not in cell else mark(short(cell["tflops"]) + (
+                f" ({best_ratio(cell):.2f})" if best_ratio(cell) else ""), cell) for cell in cells)])
+    return ["", *(f"N = {length}" for length in lengths)], rows
+
+
+def errors_of_gradients():
+    """A row for each problem: how far dQ, dK and dV are off, in thousandths of their norm."""
+    among = [record for name in ("errors_bf16", "errors_fp16") for record in records("gradients", name)]
+    kernels = list(dict.fromkeys(record["kernel"] for record in among))
+    rows = []
+    for problem in dict.fromkeys(map(problem_of, among)):
+        here = {record["kernel"]: record for record in among if problem_of(record) == problem}
+        shape, scores = problem
+        what = f"{shape.dtype}, {shape.seq_len:,} tokens, " + (f"scores of {scores[0]:g} nats" if scores else "scores of 1 nat")
+        rows.append([what, *("–" if kernel not in here else mark(" / ".join(
+            "–" if value is None else f"{1000 * value:.2f}" for value in here[kernel]["error"]["of_gradients"].values()), here[kernel])
+            for kernel in kernels)])
+    return ["", *(GRADIENT_PEERS.get(kernel) or f"`{short_name(kernel)}`" for kernel in kernels)], rows
+
+
 TABLES = {
     "speed": speed, "inputs": inputs, "rounding": rounding,
     "errors": lambda: errors_by("rel_unrounded", lambda value: f"{100 * value:#.2g}".rstrip("."), INPUTS),
@@ -101,9 +132,20 @@ TABLES = {
 }
 
 
+OF_GRADIENTS = {"speed": speed_of_gradients, "errors": errors_of_gradients}
+
+
+def one_of(tables, group, spec):
+    """A table of these, or a sentence if nothing of it was measured yet."""
+    if spec not in tables:
+        raise Refused(f"tables of {group} are {', '.join(tables)}, not {spec}")
+    heading, rows = tables[spec]()
+    return rows_of(heading, rows) if rows else [NOT_YET.format(group)]
+
+
 def table(spec):
-    """One of TABLES, or a sentence if nothing of it was measured yet."""
-    if spec not in TABLES:
-        raise Refused(f"tables of FP8 are {', '.join(TABLES)}, not {spec}")
-    heading, rows = TABLES[spec]()
-    return rows_of(heading, rows) if rows else [NOT_YET]
+    return one_of(TABLES, "fp8", spec)
+
+
+def gradients(spec):
+    return one_of(OF_GRADIENTS, "gradients", spec)
