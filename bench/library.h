@@ -42,7 +42,7 @@ typedef int (*FaBenchSay)(const char* what, int done, int steps);
 //                                            "gradients": [names of kernels of gradients]}
 //   {"op": "measure", "kernels": [names], "dtype", "batch", "heads", "seq_len", "head_dim",
 //    "inputs", "seed", "warmup", "iterations", "rounds", "max_seconds", "rest_ms", "load_seconds",
-//    "flush_l2", "rotating_inputs"; "score_std" and "score_growth" or neither;
+//    "flush_l2", "rotating_inputs"; "in_a_row" where it is not 1; "score_std" and "score_growth" or neither;
 //    "mask", "kv_heads", "kv_len", "lengths" and "kv_lengths", where there are any}
 //                                        -> {"records": [as in results files]}
 //   {"op": "gradients", "kernel", and a problem as above}

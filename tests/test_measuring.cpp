@@ -1,4 +1,5 @@
 // Times, clocks, rounds and requests on a GPU that is made up (fake_gpu.h).
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -380,6 +381,27 @@ TEST_F(MeasuringTest, NoTimedLaunchMayDoLess) {
     EXPECT_EQ(record.status, Status::kPassed) << record.reason;
     EXPECT_EQ(record.output, output);
   }
+}
+
+// A timer then has several launches, and a time is that of one.
+TEST_F(MeasuringTest, LaunchesInARow) {
+  protocol.in_a_row = 4;
+  Kernel kernel = find_kernel("01");
+  const auto right = kernel.run;
+  kernel.run = [&](const Problem& problem, const Tensors& tensors) {
+    fake_gpu().add("launch");
+    right(problem, tensors);
+  };
+  const Record record = make_runner()->run(kernel);
+  ASSERT_EQ(record.status, Status::kPassed) << record.reason;
+  EXPECT_EQ(record.times->median, 0.25);
+  const std::vector<std::string> log = fake_gpu().what();
+  int most = 0, since = 0;
+  for (const std::string& each : log) {
+    since = each == "start" ? 0 : since + (each == "launch");
+    if (each == "stop") most = std::max(most, since);
+  }
+  EXPECT_EQ(most, 4);
 }
 
 // Before every timed launch O is NaN, so who looks for that finds it, and is timed as it is then.

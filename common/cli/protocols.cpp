@@ -153,6 +153,7 @@ Protocol read_settings(const Fields& fields) {
   protocol.load_seconds = fields.number("load_seconds", 0);
   protocol.flush_l2 = fields.flag("flush_l2");
   protocol.rotating_inputs = int(fields.whole("rotating_inputs", 1, 64));
+  if (fields.has("in_a_row")) protocol.in_a_row = int(fields.whole("in_a_row", 1, 1000));
   return protocol;
 }
 

@@ -291,7 +291,9 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     timer.stop();
     spent += timer.milliseconds();
   }
-  const int planned = int(std::clamp(budget / (spent / warmed), 1.0, double(timing.iterations)));
+  const int in_a_row = std::max(1, timing.in_a_row);
+  const int planned =
+      int(std::clamp(budget / (spent / warmed * in_a_row), 1.0, double(timing.iterations)));
 
   LaunchGraph warm_up([&] {
     for (int i = 0; i < warmed; i++) launch(kernel, i % set_count);
@@ -330,7 +332,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
       if (!of_rounding.empty()) of_rounding[size_t(i)].stop();
       if (l2_) l2_->poison();
       timers[size_t(i)].start();
-      launch(kernel, set, &run_prepared);
+      for (int nth = 0; nth < in_a_row; nth++) launch(kernel, set, &run_prepared);
       timers[size_t(i)].stop();
       if (!checked) continue;
       check.rows = static_cast<const CheckedRow*>(checked_rows.data()) + i * kRowsChecked;
@@ -361,7 +363,9 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
     for (EventTimer& each : from) milliseconds.push_back(each.milliseconds());
     return milliseconds;
   };
-  Times times = summarise(read(timers));
+  std::vector<double> of_launches = read(timers);
+  for (double& each : of_launches) each /= in_a_row;
+  Times times = summarise(std::move(of_launches));
   if (!of_rounding.empty()) times.rounding = summarise(read(of_rounding)).median;
   synchronize();
   std::vector<Found> all(nothing.size());

@@ -22,6 +22,9 @@ namespace fa {
 struct Timing {
   int warmup = 32;  // untimed launches before
   int iterations = 128;
+  int in_a_row =
+      1;  // launches that are timed together, on the same inputs: a step of a decoder has
+          // dozens, without a pause
   double max_seconds = 10.0;  // for one kernel: slow kernels get fewer launches, but at least one
   double rest_ms = 0;  // before the warm-up the GPU stands idle so long: no kernel meets the clock
                        // that the one before left behind

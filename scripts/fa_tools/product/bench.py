@@ -51,7 +51,7 @@ Exit code: 0 all passed or were skipped, 1 wrong results (but of other libraries
 failed, 130 interrupted."""
 
 SETTINGS = ("warmup", "iterations", "rounds", "max_seconds", "flush_l2", "rotating_inputs", "rest_ms",
-            "load_seconds")
+            "load_seconds", "in_a_row")
 # Of problems given on the command line, without a protocol.
 DEFAULTS = {"warmup": 32, "iterations": 128, "rounds": 3, "max_seconds": 10.0, "flush_l2": False,
             "rotating_inputs": 1, "rest_ms": 100, "load_seconds": 0}
@@ -578,6 +578,8 @@ def parse_arguments(argv):
     cold.add_argument("--warm", action="store_false", dest="flush_l2", help="do not (default)")
     how.add_argument("--rotate", type=whole(1, most=64), dest="rotating_inputs", metavar="N",
                      help="sets of tensors that take turns (default 1)")
+    how.add_argument("--in-a-row", type=whole(2, most=1000), dest="in_a_row", metavar="N",
+                     help="time N launches together, as the layers of a model follow each other (default: each by itself)")
     how.add_argument("--rest-ms", type=lambda text: 0 if text == "0" else positive(text), metavar="MS",
                      help=f"let the GPU idle so long before a kernel's warm-up in each round (default {d['rest_ms']})")
     how.add_argument("--load-seconds", type=lambda text: 0 if text == "0" else positive(text), metavar="S",
@@ -644,7 +646,8 @@ def check_gradients(args):
     """What gradients are not measured with."""
     for option, given in (("--fp8", args.fp8), ("--lengths", args.lengths), ("--inputs", args.inputs != "normal"),
                           ("--score-growth", args.score_growth), ("--flush-l2", args.settings["flush_l2"]),
-                          ("--rotate", args.settings["rotating_inputs"] > 1), ("--load-seconds", args.settings["load_seconds"])):
+                          ("--rotate", args.settings["rotating_inputs"] > 1), ("--load-seconds", args.settings["load_seconds"]),
+                          ("--in-a-row", args.in_a_row)):
         if given:
             fail(f"{option} does not go with --gradients")
 
@@ -693,9 +696,9 @@ def choose(args, protocols):
                     and problem["head_dim"] == given.get("head_dim", problem["head_dim"])]
         if not problems:
             fail(f"the protocol {args.protocol} has no problem with this --seq-len and --head-dim")
-        own = {name: protocol[name] for name in SETTINGS}
+        own = {name: protocol[name] for name in SETTINGS if name in protocol}
         settings = {**own, **changed}
-        same = all(settings[name] == own[name] for name in SETTINGS if name not in HARMLESS)
+        same = all(settings.get(name) == own.get(name) for name in SETTINGS if name not in HARMLESS)
         if "dtype" in given:
             same = same and all(problem["dtype"] == given["dtype"] for problem in problems)
             problems = [{**problem, "dtype": given["dtype"]} for problem in problems]

@@ -35,7 +35,7 @@ FEWEST_ROUNDS = 3
 CLOCK_PERCENT = 3  # a difference of clocks that is marked
 # What a reader should know if the two differ in it: fields of the machine and of the protocol.
 MACHINE = ("gpu", "driver", "cuda_runtime", "compiler", "power_limit_w", "checked")
-PROTOCOL = ("inputs", "seed", "flush_l2", "rotating_inputs", "rest_ms", "load_seconds", "warmup", "iterations")
+PROTOCOL = ("inputs", "seed", "flush_l2", "rotating_inputs", "in_a_row", "rest_ms", "load_seconds", "warmup", "iterations")
 
 
 # --- Comparing -------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def not_compared(a, b):
 def differences(files):
     """Sentences about how machine and protocol differ."""
     for part, fields in (("machine", MACHINE), ("protocol", PROTOCOL)):
-        a, b = (data.get(part, {}) for data in files)
+        a, b = ({"in_a_row": 1, **data.get(part, {})} for data in files)
         for field in fields:
             if field in a and field in b and a[field] != b[field]:
                 yield f"{part}.{field}: {json.dumps(a[field])[:38]} in A, {json.dumps(b[field])[:38]} in B"
