@@ -87,7 +87,7 @@ TEST_P(FullCheckedBug, IsReportedAndCountedAsCommitted) {
   // Where there is nothing to report, all of a small problem runs. (Not so small that no ring goes
   // round.)
   Problem small = problem;
-  if (!find_kernel(bug.name).needs.exactly) {
+  if (!broken::kernel_of(bug).needs.exactly) {
     small.heads = small.kv_heads.value_or(1);
     small.seq_len = 128;
   }

@@ -315,11 +315,10 @@ void check_lengths(const Parser& app, const Arguments& arguments) {
 // Throws BadInput unless the problem is valid and at least one kernel takes it; the others are
 // skipped.
 void check_problem(const Problem& problem, const std::vector<const Kernel*>& chosen) {
-  const auto takes = [&](const auto& what) {
-    return std::any_of(chosen.begin(), chosen.end(), what);
+  const auto takes = [&](const auto& what) {  // a program without kernels refuses nothing
+    return chosen.empty() || std::any_of(chosen.begin(), chosen.end(), what);
   };
   validate(problem, takes([](const Kernel* each) { return each->takes.any_length; }));
-  if (chosen.empty()) return;  // a program without kernels has nothing to refuse
   if (takes([&](const Kernel* each) { return refusal(*each, problem).empty(); })) return;
   throw BadInput((chosen.size() > 1 ? "no kernel chosen takes this problem: " : "") +
                  chosen.front()->name + " " + refusal(*chosen.front(), problem));

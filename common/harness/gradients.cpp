@@ -143,6 +143,7 @@ std::string compare_gradient(const Problem& problem, const char* name, const Gra
   if (actual.size() != reference.values.size()) return std::string(name) + " has the wrong size";
   const bool of_keys = name[1] != 'Q';
   double largest = 0;
+  std::string wrong;  // what is so first
   for (const HeadRows& at : head_rows(problem)) {
     if (of_keys && at.head % (problem.heads / problem.key_heads()) != 0) continue;
     const size_t first = (of_keys ? at.kv_row : at.q_row) * d;
@@ -157,14 +158,14 @@ std::string compare_gradient(const Problem& problem, const char* name, const Gra
     for (size_t i = 0; i < rows * d; i++) {
       const double is = double(to_float(actual[first + i], problem.dtype));
       const double should = reference.values[first + i], allowed = reference.allowed[first + i];
-      if (!std::isfinite(is)) {
-        return where(i) + (actual[first + i] == 0xffff ? " was never written or is NaN"
-                                                       : " is not a finite number");
+      if (wrong.empty() && !std::isfinite(is)) {
+        wrong = where(i) + (actual[first + i] == 0xffff ? " was never written or is NaN"
+                                                        : " is not a finite number");
       }
-      if (!(std::fabs(is - should) <= allowed)) {
+      if (wrong.empty() && !(std::fabs(is - should) <= allowed)) {
         char text[128];
         snprintf(text, sizeof text, " is %.6g, should be %.6g +- %.2g", is, should, allowed);
-        return where(i) + text;
+        wrong = where(i) + text;
       }
       errors += (is - should) * (is - should);
       values += should * should;
@@ -173,16 +174,16 @@ std::string compare_gradient(const Problem& problem, const char* name, const Gra
     const double norm = std::max(std::sqrt(values), 1e-300);
     const double off = std::sqrt(errors) / norm;
     const double tolerance = 1.5 * precision_of(problem).norm_unit + std::sqrt(inexact) / norm;
-    largest = std::max(largest, off);
-    if (!(off <= tolerance)) {
+    largest = std::isnan(off) ? off : std::max(largest, off);  // a NaN stays
+    if (wrong.empty() && !(off <= tolerance)) {
       char text[128];
       snprintf(text, sizeof text, " is off by %.3g of the head's norm, allowed are %.3g", off,
                tolerance);
-      return where(0) + " and on" + text;
+      wrong = where(0) + " and on" + text;
     }
   }
   if (rel) *rel = largest;
-  return "";
+  return wrong;
 }
 
 }  // namespace fa

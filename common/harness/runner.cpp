@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -12,11 +13,13 @@
 #include <ratio>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "common/harness/changes.h"
 #include "common/harness/fp8.h"
+#include "common/harness/gradients.h"
 #include "common/launch/launch.h"
 
 namespace fa {
@@ -415,6 +418,45 @@ Record Runner::verify(const Kernel& kernel) {
       }
       check(kernel, set, record);
       if (!record.comparison->passed) return;
+    }
+  });
+  return record;
+}
+
+Record Runner::verify(const GradientKernel& gradients, const Inputs& inputs) {
+  const Kernel& kernel = gradients.kernel;
+  const std::vector<uint16_t> random = make_inputs(problem_, "normal", protocol_.seed + 1).q;
+  const GradientReference reference = make_gradient_reference(problem_, inputs, random);
+  Buffer d_o("dO", problem_.tensor_bytes()), d_q("dQ", problem_.tensor_bytes()),
+      d_k("dK", problem_.kv_tensor_bytes()), d_v("dV", problem_.kv_tensor_bytes());
+  d_o.upload(random.data());
+  Record record;
+  record.kernel = kernel.name;
+  record.problem = problem_;
+  judge(record, [&] {
+    if (const std::string why = refusal(kernel, problem_); !why.empty()) throw Unsupported(why);
+    take_counts();  // of launches before
+    for (int set = 0; set < int(sets_.size()); set++) {
+      sets_[size_t(set)].o.upload(reference.o.data());
+      sets_[size_t(set)].lse.upload(reference.lse.data());
+      for (Buffer* const each : {&d_q, &d_k, &d_v}) each->poison();
+      fa::run(gradients, problem_,
+              {tensors(kernel, set), d_o.data(), d_q.data(), d_k.data(), d_v.data()});
+      synchronize();
+      if (set == 0) record.counts = take_counts();
+      Comparison& comparison = record.comparison.emplace();
+      for (const auto& [name, right, buffer] : {std::tuple("dQ", &reference.d_q, &d_q),
+                                                {"dK", &reference.d_k, &d_k},
+                                                {"dV", &reference.d_v, &d_v}}) {
+        std::vector<uint16_t> actual(buffer->size() / 2);
+        buffer->download(actual.data());
+        double rel = 0;
+        const std::string wrong = compare_gradient(problem_, name, *right, actual, &rel);
+        comparison.rel = std::isnan(rel) ? rel : std::max(comparison.rel, rel);
+        if (comparison.reason.empty()) comparison.reason = wrong;
+      }
+      comparison.passed = comparison.reason.empty();
+      if (!comparison.passed) return;
     }
   });
   return record;

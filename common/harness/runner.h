@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "common/harness/changes.h"
-#include "common/harness/device.h"   // IWYU pragma: export
-#include "common/harness/inputs.h"   // IWYU pragma: export
-#include "common/harness/oracle.h"   // IWYU pragma: export
+#include "common/harness/device.h"  // IWYU pragma: export
+#include "common/harness/inputs.h"  // IWYU pragma: export
+#include "common/harness/oracle.h"  // IWYU pragma: export
+#include "common/launch/gradients.h"
 #include "common/launch/problem.h"   // IWYU pragma: export
 #include "common/launch/registry.h"  // IWYU pragma: export
 
@@ -103,6 +104,10 @@ class Runner {
   // log-sum-exp, which every kernel that can give it is asked for, also where it is timed. Never
   // throws for what a kernel does: that is the record's status.
   Record verify(const Kernel& kernel);
+
+  // The same of a kernel of gradients, from the inputs of the constructor: dO is random, and O and
+  // log-sum-exp are what they must be. The record has no output.
+  Record verify(const GradientKernel& gradients, const Inputs& inputs);
 
   // Warm-up and timed launches, all from a CUDA graph. Before each timed launch the inputs change
   // and the output becomes NaN, and what the kernel prepares is prepared; after it the output is

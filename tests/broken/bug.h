@@ -1,12 +1,14 @@
 // What is wrong with a broken kernel, and what must catch it: a table of bugs.toml. Sources of
-// broken kernels include this in place of common/launch/registry.h.
+// broken kernels include this in place of common/launch/registry.h or gradients.h.
 #pragma once
 
+#include <cstddef>
 #include <ostream>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "common/launch/gradients.h"
 #include "common/launch/problem.h"  // IWYU pragma: export
 #include "common/launch/registry.h"
 #include "common/ptx/barrier.h"
@@ -24,7 +26,8 @@ struct Bug {
 
   // What the names of its kernel's bugs begin with: "02", or "causal" of beyond/causal.
   std::string family() const {
-    return kernel.starts_with("beyond/") ? kernel.substr(7) : kernel.substr(0, 2);
+    const size_t folder = kernel.find('/');
+    return folder == std::string::npos ? kernel.substr(0, 2) : kernel.substr(folder + 1);
   }
 };
 
@@ -45,7 +48,7 @@ template <template <typename T, int kHeadDim> class Launcher, typename... Types>
 struct Only {
   template <typename T, int kHeadDim>
   struct Of : Launcher<T, 128> {
-    static void run(const Attention<T>& a) {
+    static void run(const auto& a) {  // Attention<T> or Gradients<T>
       if constexpr (kHeadDim == 128 && (std::is_same_v<T, Types> || ...)) {
         if (!a.contiguous) throw Unsupported("a broken kernel takes contiguous tensors only");
         Launcher<T, 128>::run(a);

@@ -15,6 +15,7 @@
 #include "common/emulator/core/describe.h"
 #include "common/emulator/core/launch.h"
 #include "common/harness/inputs.h"
+#include "common/launch/gradients.h"
 
 namespace fa::broken {
 namespace {
@@ -50,7 +51,21 @@ std::string statement_at(const std::vector<std::string>& lines, size_t number) {
   return lines[first];
 }
 
+// By its name, with or without the folder; null: it computes O, and is in the other list.
+const GradientKernel* gradient_kernel(const std::string& name) {
+  const std::vector<GradientKernel>& all = gradient_kernels();
+  const auto it = std::find_if(all.begin(), all.end(), [&](const GradientKernel& each) {
+    return each.kernel.name == name.substr(name.find('/') + 1);
+  });
+  return it == all.end() ? nullptr : &*it;
+}
+
 }  // namespace
+
+const Kernel& kernel_of(const Bug& bug) {
+  const GradientKernel* const gradients = gradient_kernel(bug.name);
+  return gradients ? gradients->kernel : find_kernel(bug.name);
+}
 
 std::vector<Bug>& bugs() {
   static std::vector<Bug> list;
@@ -76,14 +91,14 @@ Facts committed(const Bug& bug) {
 }
 
 Problem problem_of(const Bug& bug) {
-  const Kernel& kernel = find_kernel(bug.name);
+  const Kernel& kernel = kernel_of(bug);
   const bool rings = kernel.needs.exactly, persistent = kernel.traits >= Traits::kPersistent;
   Problem result;
   result.heads = rings && !persistent ? 1 : 2;
   result.seq_len = rings ? 512 : 256;
   if (!bug.problem.empty()) {
     std::istringstream options(bug.problem);
-    std::vector<std::string> words{"bugs", bug.name};
+    std::vector<std::string> words{"bugs"};
     words.insert(words.end(), std::istream_iterator<std::string>(options), {});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -105,7 +120,7 @@ const std::vector<std::string>& inputs_of(const Bug& bug) {
     return inputs;
   }();
   if (problem_of(bug).fp8 != Fp8::kNone) return on_fp8;
-  return find_kernel(bug.name).traits == Traits::kMaxFree ? all : ordinary;
+  return kernel_of(bug).traits == Traits::kMaxFree ? all : ordinary;
 }
 
 Record run(const Bug& bug, const std::string& kernel, const Problem& problem,
@@ -113,14 +128,17 @@ Record run(const Bug& bug, const std::string& kernel, const Problem& problem,
   Protocol protocol;
   protocol.inputs = inputs;
   protocol.rotating_inputs = bug.launches;
+  const emu::Options options = emu::options();
   emu::options().races = races;
   if (bug.sms > 0) emu::options().sms = bug.sms;
+  if (bug.sms == 1) emu::options().os_threads = 1;  // one CTA after the other, as bugs.toml says
   if (early) emu::options().completion = emu::Completion::kEarly;
-  const Record record = Runner(problem, make_inputs(problem, inputs, protocol.seed), protocol)
-                            .verify(find_kernel(kernel));
-  emu::options().races = emu::Options().races;
-  emu::options().sms = emu::Options().sms;
-  if (early) emu::options().completion = emu::Options().completion;
+  const Inputs given = make_inputs(problem, inputs, protocol.seed);
+  Runner runner(problem, given, protocol);
+  const GradientKernel* const gradients = gradient_kernel(kernel);
+  const Record record =
+      gradients ? runner.verify(*gradients, given) : runner.verify(find_kernel(kernel));
+  emu::options() = options;
   return record;
 }
 

@@ -22,6 +22,9 @@ namespace fa::broken {
 //   counter, ratio   the counter that is at least half as large again as the real kernel's
 using Facts = Json;
 
+// Its kernel, of whichever list: of a kernel of gradients what it needs and takes.
+const Kernel& kernel_of(const Bug& bug);
+
 // The path of facts.json, which has a row for each bug.
 std::string facts_file();
 

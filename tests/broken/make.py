@@ -54,10 +54,10 @@ def check(name, bug):
         if key not in bug:
             fail(f"tests/broken/bugs.toml: {name} lacks '{key}'")
     kernels = [*KERNELS.glob(f"{name[:2]}_*.cu"),
-               *(path for path in KERNELS.glob("beyond/*.cu") if name.startswith(f"{path.stem}_"))]
+               *(path for folder in ("beyond", "backward") for path in KERNELS.glob(f"{folder}/*.cu") if name.startswith(f"{path.stem}_"))]
     if not kernels:
         fail(f"tests/broken/bugs.toml: there is no kernel for {name}")
-    bug["kernel"] = kernels[0].relative_to(KERNELS).with_suffix("").as_posix()
+    bug["kernel"] = max(kernels, key=lambda path: len(path.stem)).relative_to(KERNELS).with_suffix("").as_posix()
     bug["files"] = files_of(f"{bug['kernel']}.cu")
     if bug.setdefault("file", bug["files"][-1]) not in bug["files"]:
         fail(f"tests/broken/bugs.toml: {name} is in '{bug['file']}', which is none of {', '.join(bug['files'])}")
@@ -122,15 +122,17 @@ def source_of(name, bug):
     files = sorted(bug["files"], key=lambda each: each != bug["file"] and bug["file"].endswith(".h"))
     source = "".join(broken(name, bug) if each == bug["file"] else (KERNELS / each).read_text(encoding="utf-8") for each in files)
     source = INCLUDE.sub(lambda line: "" if line[1] in files else line[0], source).replace("#pragma once", "")
-    source = rename(name, bug, source, "common/launch/registry.h", "tests/broken/bug.h")
+    gradients = bug["kernel"].startswith("backward/")  # in a list of their own, and named without the folder
+    source = rename(name, bug, source, f"common/launch/{'gradients' if gradients else 'registry'}.h", "tests/broken/bug.h")
     types = ", ".join(TYPES[each] for each in bug["dtypes"])
     source = re.sub(r"(?<=Registration<)\w+", rf"broken::Only<\g<0>, {types}>::Of", source)
-    source = rename(name, bug, source, f'"{bug["kernel"]}"', f'"{name}"')
+    source = rename(name, bug, source, f'"{bug["kernel"].removeprefix("backward/")}"', f'"{name}"')
     source = re.sub(r"a\.contiguous \? (run\w*<.*?>\(a\)) : run\w*<.*?>\(a\);", r"\1;", source)  # see Only in bug.h
     if re.search(r"a\.contiguous\s*\?", source):
         raise Misfit(f"{name} needs 'a.contiguous ?' and both calls behind it in one line of kernels/{bug['kernel']}.cu")
     ends = re.findall(r"^}  // namespace fa::(\w+)$", source, re.MULTILINE) or ["?"]
     source = rename(name, bug, source, f"namespace fa::{ends[-1]}", f"namespace fa::broken_{name}")
+    source = re.sub(rf"\b{ends[-1]}::", f"broken_{name}::", source)
     source = re.sub(rf"namespace fa::(?!broken_{name}\b)", f"namespace fa::broken_{name}::", source)
     before, end, after = source.rpartition(f"}}  // namespace fa::broken_{name}")
     return before + declaration(name, bug) + end + after

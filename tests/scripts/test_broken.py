@@ -7,7 +7,7 @@ import shutil
 
 from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
-from fa_tools.press.doc_tables import SECTIONS
+from fa_tools.press.doc_tables import SECTIONS, chapter_of
 from fa_tools.press.links import anchors
 from fa_tools.tools import read_toml
 
@@ -77,6 +77,21 @@ class Declarations(ScriptTest):
             self.assertIn(part, text)
         self.assertEqual(self.make(bug, "--list").stdout, "far_off_bug\tbeyond/far_off\tIt does not wait.\n")
         self.assert_one_sentence(self.make(bug.replace("far_off_bug", "farther_bug")), "there is no kernel for farther_bug")
+
+    def test_a_kernel_of_gradients(self):
+        """It is registered elsewhere and without its folder, has the longest name that fits, and may name its own namespace."""
+        folder = self.folder / "kernels" / "backward"
+        folder.mkdir()
+        source = KERNEL.replace("registry.h", "gradients.h").replace("fa::k01", "fa::back_mma").replace('"01_kernel"', '"back_mma"')
+        (folder / "back_mma.cu").write_text(source.replace("Registration<", "GradientRegistration<").replace("sum += 1;", "sum += back_mma::one;"))
+        (folder / "back.cu").write_text("")
+        bug = BUG.replace("01_bug", "back_mma_bug").replace("sum += 1;", "sum += ").replace("sum += 2;", "sum -= ")
+        done = self.make(bug, "--source", self.source, "back_mma_bug")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = (self.source.parent / "back_mma_bug.cu").read_text()
+        for part in ('#include "tests/broken/bug.h"\nnamespace fa::broken_back_mma_bug {', "  sum -= broken_back_mma_bug::one;\n",
+                     'GradientRegistration<broken::Only<Launcher, __nv_bfloat16>::Of> registration{"back_mma_bug"}', '.kernel = "backward/back_mma",'):
+            self.assertIn(part, text)
 
     def test_a_header_of_the_kernel(self):
         """It comes first, its namespace into that of the bug, and a launcher of another name is registered."""
@@ -222,8 +237,9 @@ class Page(ScriptTest):
             for name, link in re.findall(r"\[`(\w+)`\]\(([\w/.]+)#break-it\)", page.read_text(encoding="utf-8")):
                 self.assertIn(name, names(page.parent / link), f"{page.name}: {link} does not name it")
         for bug in seeded_bugs():
-            named = bug["name"] in names(ROOT / "docs" / f"{bug['kernel']}.md")
-            self.assertEqual(INDEX.count(f"[`{bug['name']}`]({bug['kernel']}.md#break-it)"), named, bug["name"])
+            chapter = f"{chapter_of(bug['kernel'])}.md"
+            named = bug["name"] in names(ROOT / "docs" / chapter)
+            self.assertEqual(INDEX.count(f"[`{bug['name']}`]({chapter}#break-it)"), named, bug["name"])
 
     def test_messages_name_sections(self):
         """The sections that the emulator names are on the page, and are those in which its kinds of reports are."""

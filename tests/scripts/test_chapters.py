@@ -17,6 +17,7 @@ from test_commands import commands_in
 from fa_tools import tools
 from fa_tools.cards import BOOK, EMULATOR
 from fa_tools.press import prose
+from fa_tools.press.doc_tables import chapter_of
 from fa_tools.press.figures import timeline
 from fa_tools.press.figures.first_pictures import FORMATS, STEPS, kernels as measured_kernels, largest
 from fa_tools.product.intensity import intensity
@@ -275,6 +276,8 @@ class Beyond(ScriptTest):
                 self.assertIn(f"cmake --build --preset emulator --target {target}\nbuild/emulator/bin/{target} ", chapter.top)
                 self.assertIn(f"](../../kernels/{source}.cu)", chapter.top)
                 self.assertTrue("```text\n" in chapter.parts["The picture"] if gradients else chapter.pictures("The picture", "../pictures/"))
+                (met,) = re.findall(r"`scripts/run\.sh --broken (\w+)`", chapter.parts["Break it"])
+                self.assertEqual(chapter_of(BUGS[met]), kernel)
 
 
 # ---- chapter 00, and the online softmax ----------------------------------------------------------------------------------

@@ -618,17 +618,23 @@ def bug_summary(rows):
            f"between them; about the other {len(rows) - len(reported)} it must say nothing.")
 
 
+def chapter_of(kernel):
+    """Kernels of gradients share one."""
+    return "beyond/backward" if kernel.startswith("backward/") else kernel
+
+
 @lru_cache(maxsize=None)
-def told(kernel):
+def told(chapter):
     """The words of a chapter's section "Break it", among which are the names of the bugs that it tells."""
-    chapter = ROOT / "docs" / f"{kernel}.md"
+    chapter = ROOT / "docs" / f"{chapter}.md"
     text = chapter.read_text(encoding="utf-8") if chapter.is_file() else ""
     return set(re.findall(r"\w+", text.partition("\n## Break it\n")[2].partition("\n## ")[0]))
 
 
 def linked(bug):
     """A bug's name, which leads to the chapter's section only if that tells it."""
-    return f"[`{bug['name']}`]({bug['kernel']}.md#break-it)" if bug["name"] in told(bug["kernel"]) else f"`{bug['name']}`"
+    chapter = chapter_of(bug["kernel"])
+    return f"[`{bug['name']}`]({chapter}.md#break-it)" if bug["name"] in told(chapter) else f"`{bug['name']}`"
 
 
 def bugs(spec):
