@@ -14,6 +14,7 @@
 #include "common/ptx/cluster.h"
 #include "common/ptx/elect.h"
 #include "common/ptx/fence.h"
+#include "common/ptx/flag.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/tma.h"
@@ -576,6 +577,34 @@ TEST(Completion, ReductionsAddAtTheirWaits) {
 TEST(Completion, StoresReadAndWriteAtTheirWaits) {
   EXPECT_EQ(stored(emu::Completion::kLate), 2u);
   EXPECT_EQ(stored(emu::Completion::kEarly), 1u);
+}
+
+// CTA 0 waits for CTA 1, which waits for a copy before it answers. A copy happens late, but not
+// after whoever looks at memory again and again.
+TEST(Completion, ComesToCtasThatWaitForEachOther) {
+  const Buffer in = upload("in", std::vector<uint32_t>(64, 7));
+  const auto run = [&](int together) {
+    const Buffer out = upload("out", std::vector<int>(1, 0));
+    auto* const flag = static_cast<int*>(out.data());
+    emu::options().together = together;
+    emu::launch("probe", dim3(2), dim3(1), sizeof(RingStorage), [&] {
+      if (blockIdx.x == 0) {
+        while (ptx::load_acquire(flag) == 0) {
+        }
+        return;
+      }
+      auto& smem = shared_storage<RingStorage>();
+      ptx::mbarrier_init(&smem.full[0], 1);
+      ptx::mbarrier_arrive_expect_tx(&smem.full[0], 256);
+      ptx::cp_async_bulk_load(smem.stages[0], in.data(), 256, &smem.full[0]);
+      ptx::mbarrier_wait(&smem.full[0], 0);
+      ptx::store_release(flag, int(smem.stages[0][0]));
+    });
+    return download<int>(out)[0];
+  };
+  EXPECT_EQ(run(2), 7);
+  EXPECT_CONTAINS(test::error_of<emu::LaunchError>([&] { run(1); }), "a later CTA");
+  emu::options() = {};
 }
 
 // ---- the emulator alone: what is counted --------------------------------------------------------

@@ -6,6 +6,10 @@
 // store of this thread (st.shared, stmatrix, cp.async) visible there: each thread that has written
 // fences, then a barrier, then one thread starts the copy or the product. The other way round needs
 // no fence: a wait on the mbarrier shows what a bulk copy has written.
+//
+// _global is the same for global memory: what this thread did or saw there comes before what it has
+// engines do there afterwards. The end of a copy to global memory, when its thread has waited for
+// it, needs no fence, either.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,11 +27,15 @@ __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   // [/proxy-async]
 }
+__device__ __forceinline__ void fence_proxy_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
 #endif
 
 #else  // the emulator: common/emulator/units/mbarrier.cpp
 
 inline void fence_proxy_async() { emu::fence_proxy_async(); }
+inline void fence_proxy_async_global() {}  // engines see global memory as threads do
 
 #endif
 

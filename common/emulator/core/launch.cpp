@@ -118,6 +118,9 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
   if (ctas == 0 || threads == 0 || threads > 1024) {
     throw LaunchError("a launch needs at least one CTA and 1 to 1024 threads per CTA");
   }
+  if (cluster == 1) {
+    for (cluster = options().together; ctas % uint64_t(cluster) != 0;) cluster--;
+  }
   const auto clusters = ctas / uint64_t(cluster);
 #ifdef FA_EMULATOR_DEBUG
   const uint64_t workers = 1;

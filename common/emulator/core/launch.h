@@ -38,7 +38,11 @@ struct Options {
   // Checked build: accesses of a thread that are kept, for want of others that could still join in
   // the same requests.
   size_t most_accesses = size_t(1) << 24;
-  int sms = 3;        // that kernels are told of: few, so a persistent CTA has several tiles
+  int sms = 3;  // that kernels are told of: few, so a persistent CTA has several tiles
+  // Neighbouring CTAs of a launch without clusters that run at the same time, in turns and by
+  // `schedule`, as those of a cluster do; where so many do not divide the grid, fewer. 1: none, and
+  // global atomics come in the order of the CTAs.
+  int together = 1;
   bool races = true;  // checked build: look for races and for reads of what nothing has written
   // Checked build: stores of the same value by several threads are a note and no race.
   bool equal_stores = false;

@@ -539,6 +539,8 @@ void yield_after_question() {
         "ended." +
         describe_all(cluster));
   }
+  // Whoever is to answer may wait for a copy, which ends late as long as somebody else can run.
+  if (cluster.questions % 256 == 0) finish_awaited(cluster);
   yield();
 }
 

@@ -2,7 +2,8 @@
 // Each is one access of its lane, counted with those of its warp; atomics are in order among
 // themselves, and order what lies before a fence of the one and behind the atomic of the other.
 // Global ones come in the order of the CTAs: a CTA waits at its first until those before it have
-// ended, so that the result does not depend on the number of OS threads.
+// ended, so that the result does not depend on the number of OS threads. CTAs that run together
+// (Options::together, clusters) do not wait for each other.
 #pragma once
 
 #include <algorithm>
