@@ -182,6 +182,7 @@ struct InC {
     options.k_strides = strides(tensors.k_strides);
     options.v_strides = strides(tensors.v_strides);
     options.o_strides = strides(tensors.o_strides);
+    options.deterministic = p.deterministic;
   }
   fa_status backward(const char* kernel, const GradientTensors& t, bool own_workspace) const {
     const Tensors& f = t.forward;
@@ -289,10 +290,20 @@ TEST_P(KernelOfGradients, IsRight) {
     if (&kernel == &plain() && each.problem.attended_pairs() > 20'000) continue;
     if (!runs_here(kernel, each.problem)) continue;
     ran++;
-    for (const auto& [name, actual] : gradients_of(kernel, each, inputs, d_o, reference)) {
+    const Gradients3 usual = gradients_of(kernel, each, inputs, d_o, reference);
+    for (const auto& [name, actual] : usual) {
       EXPECT_EQ(compare_gradient(each.problem, name.c_str(), of(reference, name), actual), "")
           << kernel.kernel.name;
     }
+    Case in_order = each;
+    in_order.problem.deterministic = true;
+    if (&kernel == &plain() || !runs_here(kernel, in_order.problem)) continue;
+    const Gradients3 now = gradients_of(kernel, in_order, inputs, d_o, reference);
+    EXPECT_EQ(compare_gradient(each.problem, "dQ", reference.d_q, now.at("dQ")), "");
+    EXPECT_EQ(now.at("dK"), usual.at("dK"));
+    EXPECT_EQ(now.at("dV"), usual.at("dV"));
+    const Gradients3 again = gradients_of(kernel, in_order, inputs, d_o, reference);
+    EXPECT_EQ(again.at("dQ"), now.at("dQ"));
   }
   EXPECT_GE(ran, on_gpu() ? 1 : 2);
 }
@@ -350,6 +361,45 @@ TEST(AnySchedule, GivesTheSameGradients) {
       EXPECT_EQ(compare_gradient(each.problem, "dQ", reference.d_q, now.at("dQ")), "") << seed;
     }
   }
+}
+
+// The emulator runs all CTAs of a head at the same time, so it gives their additions no order: they
+// add to dQ one after the other, whoever comes first.
+TEST(AnySchedule, GivesADeterministicDqTheSameBits) {
+  std::vector<Case> cases{{"no_mask", problem(1, 1, 130, 128, Dtype::kBf16)},
+                          {"groups", problem(1, 2, 130, 64, Dtype::kFp16)},
+                          {"packed", problem(1, 1, 0, 64, Dtype::kBf16)}};
+  cases[0].problem.kv_len = 512;
+  cases[1].problem.kv_len = 400;
+  cases[1].problem.kv_heads = 1;
+  cases[1].problem.mask = Mask::kCausal;
+  cases[2].problem.pack({{140, 380}, {70, 150}});
+  cases[2].problem.mask = Mask::kCausal;
+  int ran = 0;
+  for (Case& each : cases) {
+    each.problem.deterministic = true;
+    const Inputs inputs = make_inputs(each.problem, "normal", 7);
+    const std::vector<uint16_t> d_o = make_d_o(each.problem);
+    const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
+    for (const GradientKernel& kernel : gradient_kernels()) {
+      if (&kernel == &plain() || !runs_here(kernel, each.problem)) continue;
+      ran++;
+      const Gradients3 usual = gradients_of(kernel, each, inputs, d_o, reference);
+      EXPECT_EQ(compare_gradient(each.problem, "dQ", reference.d_q, usual.at("dQ")), "");
+      for (uint64_t seed = 0; seed < 4; seed++) {
+        emu::options().together = 8;
+        emu::options().completion = seed == 0   ? emu::Completion::kLate
+                                    : seed == 1 ? emu::Completion::kEarly
+                                                : emu::Completion::kRandom;
+        emu::options().schedule = emu::Schedule::kRandom;
+        emu::options().seed = seed;
+        const Gradients3 now = gradients_of(kernel, each, inputs, d_o, reference);
+        emu::options() = {};
+        EXPECT_EQ(now, usual) << each.what << ", " << seed;
+      }
+    }
+  }
+  EXPECT_EQ(ran, 3);
 }
 #endif
 
@@ -571,11 +621,25 @@ TEST(GradientsInC, PlanNamesTheKernelAndItsWorkspace) {
     // Of two tiles of 64 queries each the sums of dQ, log-sum-exp and D.
     EXPECT_EQ(bytes, size_t(2 * 4 * 2 * 64) * (128 + 2) * sizeof(float));
   }
-  const InC in_c(p);
+  p.deterministic = true;
+  ASSERT_EQ(planned("best"), FA_OK);
+  if (!on_gpu()) {
+    EXPECT_STREQ(plan, "backward");
+    EXPECT_EQ(bytes, size_t(2 * 4 * 2) * (64 * (128 + 2) * sizeof(float) + 4 * sizeof(int)));
+    EXPECT_EQ(planned("backward_mma"), FA_UNSUPPORTED);
+    EXPECT_STREQ(fa_error(),
+                 "backward_mma takes gradients in any order of additions, not deterministic ones; "
+                 "backward takes it");
+  }
+  ASSERT_EQ(planned("backward_plain"), FA_OK);
+  InC in_c(p);
   EXPECT_EQ(fa_plan_backward("best", &in_c.problem, &in_c.options, 0, &plan, nullptr), FA_OK);
   EXPECT_EQ(fa_plan_backward("best", &in_c.problem, &in_c.options, 0, nullptr, &bytes),
             FA_BAD_INPUT);
   EXPECT_STREQ(fa_error(), "the pointer to the plan is null");
+  in_c.options.deterministic = 2;
+  EXPECT_EQ(fa_plan_backward("best", &in_c.problem, &in_c.options, 0, &plan, &bytes), FA_BAD_INPUT);
+  EXPECT_STREQ(fa_error(), "deterministic must be 0 or 1, not 2");
 }
 
 TEST(GradientsInC, RefuseInOneSentence) {

@@ -69,8 +69,8 @@ std::string with_fields(std::string text) {
 
 // sizeof(fa_options) in the headers of all releases. A version that adds fields adds its size here.
 // New fields begin at or behind the size before, whose last bytes may hold anything: the four
-// behind `scale` in a program of 1.0.0.
-constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */, 192 /* 1.1.0 */};
+// behind `scale` in a program of 1.0.0, and those behind `deterministic` in one of 1.1.0.
+constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */, 200 /* 1.1.0 */};
 static_assert(*std::rbegin(kOptionsSizes) == sizeof(fa_options));
 
 // What an older header does not have is 0, which says nothing.
@@ -107,6 +107,9 @@ fa_options read_options(const fa_options* given) {
   }
   if (options.scale != 0 && !(options.scale >= 1e-30f && options.scale <= 1000)) {  // NaN is not
     throw BadInput("scale must be from 1e-30 to 1000, or 0 for 1/sqrt(head_dim)");
+  }
+  if (options.deterministic != 0 && options.deterministic != 1) {
+    throw BadInput("deterministic must be 0 or 1, not " + std::to_string(options.deterministic));
   }
   return options;
 }
@@ -339,6 +342,7 @@ struct Call {
     wants_end = options.wants_end;
     sentences([&] {
       problem = problem_of(*of_caller, options);
+      problem.deterministic = gradients && options.deterministic == 1;
       given.cu_seqlens_q = options.cu_seqlens_q;
       given.cu_seqlens_kv = options.cu_seqlens_kv;
       given.lse = options.lse;
@@ -896,6 +900,7 @@ const char* fa_counters(void) {
                      {"head_dim", problem.head_dim}};
     json.update(fa::rest_to_json(problem));
     if (problem.own_scale) json["scale"] = *problem.own_scale;
+    if (problem.deterministic) json["deterministic"] = true;
     json.update(fa::counts_to_json(name, counts));
     fa::counters_text = json.dump();
     result = fa::counters_text.c_str();

@@ -106,6 +106,10 @@ typedef struct fa_options {
    * heads, head_dim], {0, head_dim, heads * head_dim}. No two rows of O have an element in common;
    * elements between them stay as they are. */
   fa_strides q_strides, k_strides, v_strides, o_strides;
+  /* 1: fa_attention_backward gives the same bits in every launch on the same kind of GPU. Without
+   * it several CTAs add to the same rows of dQ in any order, and sums in another order differ in
+   * their last bits. All other outputs have the same bits in any case. 0: in any order. */
+  int deterministic;
 } fa_options;
 
 typedef struct fa_kernel {

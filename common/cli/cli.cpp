@@ -91,7 +91,8 @@ void list_kernels(const std::string& file) {
   std::string lines;
   for (const Kernel& kernel : kernels()) {
     if (file.empty()) printf("%s\n", kernel.name.c_str());
-    const auto& [causal, any_length, kv_heads, packed, lse, paged, strides, fp8] = kernel.takes;
+    const auto& [causal, any_length, kv_heads, packed, lse, paged, strides, fp8, of_gradients] =
+        kernel.takes;
     const Json about = {{"kernel", kernel.name},
                         {"source", source_of(kernel.name)},
                         {"compute_capability", kernel.needs.compute_capability},

@@ -103,6 +103,7 @@ struct Problem {
   std::vector<int> kv_lens;        // with pages: the keys of each sequence, up to kv_len
   std::optional<float> own_scale;  // of the scores, above 0; without: 1/sqrt(head_dim)
   Fp8 fp8 = Fp8::kNone;            // not of packed sequences or pages
+  bool deterministic = false;      // of gradients: dQ has the same bits in every launch
 
   void pack(const std::vector<Sequence>& sequences) {
     packed = sequences;

@@ -171,6 +171,9 @@ std::string refusal(const Kernel& kernel, const Problem& problem) {
     add("as many heads of keys as of queries (--kv-heads " + std::to_string(problem.heads) +
         "), not " + std::to_string(problem.key_heads()));
   }
+  if (problem.deterministic && !takes.deterministic) {
+    add("gradients in any order of additions, not deterministic ones");
+  }
   return text;
 }
 

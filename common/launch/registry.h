@@ -71,7 +71,8 @@ struct Attention {
   const int* kv_lens;      // [batch]
   int page_size, table_pages;
   Strides q_strides, k_strides, v_strides, o_strides;
-  bool contiguous;  // all four, and the strides say so
+  bool contiguous;     // all four, and the strides say so
+  bool deterministic;  // of gradients, as in Problem
   Fp8 fp8;
 };
 
@@ -117,6 +118,7 @@ struct Takes {
   bool paged = false;       // K and V in pages, and sequences with different numbers of keys
   bool strides = false;  // tensors whose rows lie anywhere, such as [batch, rows, heads, columns]
   bool fp8 = false;      // problems that are rounded to e4m3, and no others
+  bool deterministic = false;  // of gradients: the wish for the same bits in every launch
 };
 
 inline constexpr Takes kEveryProblem{
@@ -286,6 +288,7 @@ Attention<T> attention_of(const Problem& problem, const Tensors& tensors) {
           tensors.v_strides,
           tensors.o_strides,
           is_contiguous(problem, tensors),
+          problem.deterministic,
           problem.fp8};
 }
 

@@ -65,8 +65,8 @@ struct SharedStorage {
 };
 
 // kMasked: not all queries of a tile may see all keys: with a causal mask, or where a sequence ends
-// within a tile of keys.
-template <typename T, int kHeadDim, bool kMasked>
+// within a tile of keys. kInOrder: tiles of keys add to dQ one after the other (queries.h).
+template <typename T, int kHeadDim, bool kMasked, bool kInOrder>
 __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     backward_kernel(const __grid_constant__ ptx::TensorMap map_q,
                     const __grid_constant__ ptx::TensorMap map_k,
@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   auto& smem = shared_storage<S>();
 
   // ---- indices
-  const Keys keys = shape.keys_of<kMasked>(int(blockIdx.x), C::kBlockN, section, kMasked && causal);
+  const Keys keys =
+      shape.keys_of<kMasked, kInOrder>(int(blockIdx.x), C::kBlockN, section, kMasked && causal);
   const Place& at = keys.at;
   if (keys.first_key >= at.kv_len) return;
   const int warpgroup_idx = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
@@ -167,8 +168,8 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         coming.next(keys);
       }
       __syncwarp();
-      float* const to =
-          shape.dq_sum + shape.tile(at, tile.head, tile.m_block) * (C::kBlockM * kHeadDim);
+      const size_t its_tile = shape.tile(at, tile.head, tile.m_block);
+      float* const to = shape.dq_sum + its_tile * (C::kBlockM * kHeadDim);
       tile.next(keys);
       const uint64_t desc_a = layout::advance(desc_ds, i % 2 * sizeof smem.sdS[0]);
 #pragma unroll
@@ -184,6 +185,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>(acc_dq);
         if (slab == C::kSlabs - 1 && lane_idx == 0) ptx::mbarrier_arrive(&smem.ds_empty[i % 2]);
+        if constexpr (kInOrder) {
+          // The warp's other lanes wait for this one below.
+          if (slab == 0 && lane_idx == 0) {
+            await_turn(&shape.turns()[its_tile * 4 + warp_idx], keys.first_key / C::kBlockN);
+          }
+        }
         // [reduce]
         const int buffer = (i * C::kSlabs + slab) % 2;
         if (lane_idx == 0) ptx::cp_async_bulk_wait_read<1>();
@@ -202,6 +209,11 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
           ptx::cp_async_bulk_commit();
         }
         // [/reduce]
+      }
+      if constexpr (kInOrder) {
+        if (lane_idx == 0) {
+          pass_turn(&shape.turns()[its_tile * 4 + warp_idx], keys.first_key / C::kBlockN);
+        }
       }
     }
     if (lane_idx == 0) ptx::cp_async_bulk_wait<0>();
@@ -402,9 +414,13 @@ struct Launcher {
 
   static void run(const Gradients<T>& a) {
     const bool masked = a.mask == Mask::kCausal || a.kv_len % C::kBlockN != 0 || a.cu_seqlens_q;
-    masked ? run_with<true>(a) : run_with<false>(a);
+    if (a.deterministic) {
+      masked ? run_with<true, true>(a) : run_with<false, true>(a);
+    } else {
+      masked ? run_with<true, false>(a) : run_with<false, false>(a);
+    }
   }
-  template <bool kMasked>
+  template <bool kMasked, bool kInOrder>
   static void run_with(const Gradients<T>& a) {
     const bool causal = a.mask == Mask::kCausal;
     const int blocks = a.cu_seqlens_q ? 1 : a.batch;
@@ -414,9 +430,9 @@ struct Launcher {
     };
     const int n_blocks = (a.kv_len + C::kBlockN - 1) / C::kBlockN;
     const int kv_heads = a.batch * a.kv_heads;
-    launch_before<T, kHeadDim>(a, shape);
+    launch_before<T, kHeadDim, kInOrder ? C::kBlockN : 0>(a, shape);
     if (n_blocks > 0) {
-      launch<backward_kernel<T, kHeadDim, kMasked>>(
+      launch<backward_kernel<T, kHeadDim, kMasked, kInOrder>>(
           {dim3(unsigned(n_blocks * kv_heads)), dim3(C::kThreads),
            sizeof(SharedStorage<T, kHeadDim>)},
           map(a.q, a.q_rows, a.heads, a.q_strides, C::kBlockM),
@@ -429,8 +445,12 @@ struct Launcher {
   }
 };
 
-const GradientRegistration<Launcher> registration{
-    "backward", Needs{90, true},
-    Takes{.causal = true, .any_length = true, .kv_heads = true, .packed = true, .strides = true}};
+const GradientRegistration<Launcher> registration{"backward", Needs{90, true},
+                                                  Takes{.causal = true,
+                                                        .any_length = true,
+                                                        .kv_heads = true,
+                                                        .packed = true,
+                                                        .strides = true,
+                                                        .deterministic = true}};
 
 }  // namespace fa::backward

@@ -143,8 +143,12 @@ struct Launcher {
   }
 };
 
-const GradientRegistration<Launcher> registration{
-    "backward_plain", Needs{},
-    Takes{.causal = true, .any_length = true, .kv_heads = true, .packed = true, .strides = true}};
+const GradientRegistration<Launcher> registration{"backward_plain", Needs{},
+                                                  Takes{.causal = true,
+                                                        .any_length = true,
+                                                        .kv_heads = true,
+                                                        .packed = true,
+                                                        .strides = true,
+                                                        .deterministic = true}};
 
 }  // namespace fa::backward_plain

@@ -12,6 +12,9 @@
 #include "common/launch/launch.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/convert.h"
+#include "common/ptx/fence.h"
+#include "common/ptx/flag.h"
+#include "common/ptx/tma.h"
 
 namespace fa::backward {
 
@@ -90,10 +93,16 @@ struct Shape {
   __device__ size_t tile(const Place& at, int head, int m_block) const {
     return (size_t(at.block) * heads + head) * tiles + at.first_tile + m_block;
   }
+  // [blocks][heads][tiles][4 warps], behind the statistics of a deterministic problem: whose turn
+  // it is to add to a warp's rows of the tile.
+  __device__ int* turns() const {
+    return reinterpret_cast<int*>(stats +
+                                  size_t(cu_seqlens_q ? 1 : batch) * heads * tiles * kStats);
+  }
   // What CTA number `block` has: `count` keys, or none where a packed sequence is shorter than the
   // longest one. With a mask the tiles of keys of `section` heads, which fit in L2 together, come
-  // longest first.
-  template <bool kMayBePacked = true>
+  // longest first, but last first where they add to dQ in order.
+  template <bool kMayBePacked = true, bool kInOrder = false>
   __host__ __device__ Keys keys_of(int block, int count, int section, bool causal) const {
     const int n_blocks = (kv_len + count - 1) / count, of_section = section * n_blocks;
     const int before = block / of_section * section, place = block % of_section;
@@ -102,7 +111,8 @@ struct Shape {
     Keys result;
     result.at = sequence<kMayBePacked>(head / kv_heads);
     result.kv_head = head % kv_heads;
-    result.first_key = (section > 1 ? place / its_heads : place % n_blocks) * count;
+    const int n_block = section > 1 ? place / its_heads : place % n_blocks;
+    result.first_key = (kInOrder ? n_blocks - 1 - n_block : n_block) * count;
     result.causal = causal;
     result.ahead = result.at.kv_len - result.at.q_len;
     const int first_query = result.first_key - result.ahead;  // that sees the first of the keys
@@ -115,12 +125,39 @@ struct Shape {
   }
 };
 
+// ---- dQ in one order ----------------------------------------------------------------------------
+// The tiles of keys add to a tile of queries one after the other, from the last that sees it down
+// to number 0. CTAs have them in this order, too (keys_of), so that each waits for a CTA before it.
+// GPUs begin CTAs in the order of their numbers, though CUDA doesn't promise it, so the one that is
+// waited for runs already or is over. With a mask it is also two tiles of queries ahead: a tile of
+// keys begins at its diagonal, where it is the first to add.
+
+// [turns]
+// Waits until it is the turn of tile n_block. One thread calls it, which then has the engine add.
+// The acquire orders what this thread does itself. The engine adds in the async proxy, and that its
+// additions come after as well takes a fence (PTX ISA, "Memory Consistency Model: Proxies").
+__device__ inline void await_turn(int* turn, int n_block) {
+  while (ptx::load_acquire(turn) != n_block) {
+  }
+  ptx::fence_proxy_async_global();
+}
+// Waits until all additions of this thread are there, not just read from shared memory, and gives
+// the turn to the tile before. No fence between the two: the end of a bulk copy is one of the
+// proxies, its writes are then visible to this thread (PTX ISA, "Async proxy" and
+// "cp.async.bulk.wait_group"), and a release passes on all that is.
+__device__ inline void pass_turn(int* turn, int n_block) {
+  ptx::cp_async_bulk_wait<0>();
+  ptx::store_release(turn, n_block - 1);
+}
+// [/turns]
+
 // ---- before: log-sum-exp and D, and dQ = 0 -----------------------------------------------------
 // A CTA has a tile of queries of head blockIdx.y of sequence blockIdx.z, a warp eight of them.
-template <typename T, int kHeadDim>
+// kTileKeys: with how many keys at a time dQ is added up in order; 0: in any order.
+template <typename T, int kHeadDim, int kTileKeys>
 __global__ void __launch_bounds__(256)
     before_kernel(const T* o, const T* d_o, const float* lse, const Strides strides,
-                  const Shape shape, int q_rows) {
+                  const Shape shape, int q_rows, bool causal) {
   const int lane_idx = threadIdx.x % 32, m_block = blockIdx.x, head = blockIdx.y;
   const Place at = shape.sequence(blockIdx.z);
   if (m_block * kTileQueries >= at.q_len) return;
@@ -142,6 +179,12 @@ __global__ void __launch_bounds__(256)
     of_o[i] = *reinterpret_cast<const uint4*>(o + from);
     of_do[i] = *reinterpret_cast<const uint4*>(d_o + from);
     its_lse[i] = lse[(size_t(at.block) * shape.heads + head) * q_rows + row];
+  }
+  if constexpr (kTileKeys > 0) {
+    // The first turn is that of the last key that a query of the whole tile sees.
+    const int last = m_block * kTileQueries + kTileQueries - 1 + at.kv_len - at.q_len;
+    const int key = causal ? min(last, at.kv_len - 1) : at.kv_len - 1;
+    if (threadIdx.x < 4) shape.turns()[tile * 4 + threadIdx.x] = key / kTileKeys;
   }
   float4* const zero = reinterpret_cast<float4*>(shape.dq_sum + tile * (kTileQueries * kHeadDim));
 #pragma unroll
@@ -222,7 +265,8 @@ inline size_t tiles_of_head(bool packed, size_t q_rows, int batch) {
                 : (q_rows + kTileQueries - 1) / kTileQueries;
 }
 inline size_t workspace_bytes(const Problem& p) {
-  const size_t each = size_t(kTileQueries) * (size_t(p.head_dim) + 2) * sizeof(float);
+  const size_t each = size_t(kTileQueries) * (size_t(p.head_dim) + 2) * sizeof(float) +
+                      (p.deterministic ? 4 * sizeof(int) : 0);
   return size_t(p.blocks()) * size_t(p.heads) *
          tiles_of_head(!p.packed.empty(), p.q_rows(), p.batch) * each;
 }
@@ -243,11 +287,12 @@ int section_of(const Gradients<T>& a) {
   const long long bytes = 8LL * kHeadDim * std::max(a.seq_len, 1) * (a.heads / a.kv_heads);
   return int(std::clamp((16LL << 20) / bytes, 1LL, std::min(8LL, 1LL * a.batch * a.kv_heads)));
 }
-template <typename T, int kHeadDim>
+template <typename T, int kHeadDim, int kTileKeys = 0>
 void launch_before(const Gradients<T>& a, const Shape& shape) {
   const auto m_blocks = unsigned((a.seq_len + kTileQueries - 1) / kTileQueries);
-  launch<before_kernel<T, kHeadDim>>({dim3(m_blocks, a.heads, a.batch), dim3(256)}, a.o, a.d_o,
-                                     a.lse, a.o_strides, shape, a.q_rows);
+  launch<before_kernel<T, kHeadDim, kTileKeys>>({dim3(m_blocks, a.heads, a.batch), dim3(256)}, a.o,
+                                                a.d_o, a.lse, a.o_strides, shape, a.q_rows,
+                                                a.mask == Mask::kCausal);
 }
 template <typename T, int kHeadDim>
 void launch_after(const Gradients<T>& a, const Shape& shape) {
