@@ -370,14 +370,14 @@ TEST(AnySchedule, GivesTheSameGradients) {
 // The emulator runs all CTAs of a head at the same time, so it gives their additions no order: they
 // add to dQ one after the other, whoever comes first. The workspace has the sums in fp32.
 TEST(AnySchedule, GivesADeterministicDqTheSameBits) {
-  std::vector<Case> cases{{"no_mask", problem(1, 1, 130, 128, Dtype::kBf16)},
+  std::vector<Case> cases{{"no_mask", problem(1, 1, 70, 128, Dtype::kBf16)},
                           {"groups", problem(1, 2, 130, 64, Dtype::kFp16)},
                           {"packed", problem(1, 1, 0, 64, Dtype::kBf16)}};
-  cases[0].problem.kv_len = 512;
-  cases[1].problem.kv_len = 400;
+  cases[0].problem.kv_len = 384;
+  cases[1].problem.kv_len = 300;
   cases[1].problem.kv_heads = 1;
   cases[1].problem.mask = Mask::kCausal;
-  cases[2].problem.pack({{140, 380}, {70, 150}});
+  cases[2].problem.pack({{70, 260}, {10, 130}});
   cases[2].problem.mask = Mask::kCausal;
   int ran = 0;
   for (Case& each : cases) {
@@ -394,7 +394,7 @@ TEST(AnySchedule, GivesADeterministicDqTheSameBits) {
       };
       const Gradients3 usual = run_now(sums);
       EXPECT_EQ(compare_gradient(each.problem, "dQ", reference.d_q, usual.at("dQ")), "");
-      for (uint64_t seed = 0; seed < 4; seed++) {
+      for (uint64_t seed = 0; seed < 3; seed++) {
         emu::options().together = 8;
         emu::options().completion = seed == 0   ? emu::Completion::kLate
                                     : seed == 1 ? emu::Completion::kEarly
