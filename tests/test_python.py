@@ -1814,21 +1814,30 @@ class Gradients(Sentences):
             self.assertEqual([each.requires_grad for each in torch.ops.fa.attention.default(*given)], [True, False])
         turned = q.detach().transpose(1, 2).contiguous().transpose(1, 2)
         for query in (q.detach(), turned):
-            given = (torch.randn_like(o), query, k.detach(), v.detach(), o, lse, False, None, None, None, None, None, False, True)
+            given = (torch.randn_like(o), query, k.detach(), v.detach(), o, lse, False, None, None, None, None, None, False, True, False)
             self.assertEqual(torch.library.opcheck(torch.ops.fa.attention_backward.default, given), dict.fromkeys(done, "SUCCESS"))
 
     def test_the_same_bits_each_time(self):
-        q, k, v = self.tensors((1, 2, 70, 64), (1, 2, 70, 64), (1, 2, 70, 64))
+        q, k, v = self.tensors((1, 2, 70, 64), (1, 2, 150, 64), (1, 2, 150, 64))
+        flash = [each.transpose(1, 2) for each in (q, k, v)]
+
+        def gradients(call, *tensors, expected=True, **named):
+            result = torch.autograd.grad(call(*tensors, **named).sum(), (q, k, v))
+            if not ON_GPU:
+                self.assertEqual([fa.counters().get(each) for each in ("kernel", "deterministic")], ["backward", expected])
+            return result
+
+        gradients(fa.attention, q, k, v, expected=None)
+        gradients(fa.flash_attn_func, *flash, expected=None)
+        found = [gradients(fa.attention, q, k, v, deterministic=True), gradients(fa.flash_attn_func, *flash, deterministic=True)]
         torch.use_deterministic_algorithms(True)
         try:
-            found = [torch.autograd.grad(fa.attention(q, k, v).sum(), (q, k, v)) for _ in range(2)]
-            if not ON_GPU:
-                self.assertEqual(fa.counters()["kernel"], "backward_plain")
-            fa.flash_attn_func(q, k, v, deterministic=True)
+            found.append(gradients(fa.attention, q, k, v))
         finally:
             torch.use_deterministic_algorithms(False)
-        for one, other in zip(*found):
-            self.assertTrue(torch.equal(one, other))
+        for one, *others in zip(*found):
+            for other in others:
+                self.assertTrue(torch.equal(one, other))
         self.right(found[0], q, k, v, torch.ones_like(q))
 
     def test_a_checkpoint_and_autocast(self):
@@ -1876,7 +1885,7 @@ class Gradients(Sentences):
         flash = [each.transpose(1, 2) for each in (q, k, v)]
         for named, words in (({"dropout_p": 0.1}, r"^dropout_p is 0\.1, but fa has no dropout: pass 0\.0$"),
                              ({"alibi_slopes": torch.zeros(2)}, "^alibi_slopes are given, but fa has no bias of scores: pass None$"),
-                             ({"deterministic": True}, r"^deterministic is True, but for that fa takes the switch of torch: call torch\.use_")):
+                             ({"deterministic": "no"}, "^deterministic is 'no', but fa takes True or False$")):
             refused(words, lambda: fa.flash_attn_func(*flash, **named))  # noqa: B023
         lists = [torch.from_numpy(each).to(self.DEVICE) for each in lists.values()]
         refused(r"^k and v in pages have no gradients: ", lambda: torch.ops.fa.attention(*pools, "best", False, None, None, None, None, True, *lists))

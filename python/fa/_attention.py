@@ -23,7 +23,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: Literal[False] = False,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
-              check: bool = True) -> Tensor: ...
+              check: bool = True, deterministic: bool = False) -> Tensor: ...
 
 
 @overload
@@ -32,7 +32,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
-              return_lse: Literal[True], check: bool = True) -> tuple[Tensor, Tensor]: ...
+              return_lse: Literal[True], check: bool = True, deterministic: bool = False) -> tuple[Tensor, Tensor]: ...
 
 
 @overload
@@ -41,7 +41,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
-              return_lse: bool, check: bool = True) -> Tensor | tuple[Tensor, Tensor]: ...
+              return_lse: bool, check: bool = True, deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = None, layout: str | None = None,
@@ -49,7 +49,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
-              check: bool = True) -> Tensor | tuple[Tensor, Tensor]:
+              check: bool = True, deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T) v, without dropout. Of torch tensors it can be differentiated.
 
     q: (batch, heads, seq_len, head_dim), with any seq_len, head_dim 64 or 128, and batch * heads at most 65535.
@@ -90,6 +90,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     check: on the emulator, whether it looks for races and for accesses outside memory and counts by statement, which takes
     one and a half to twenty times as long, most where a kernel has no Tensor Core instructions. A GPU checks nothing. The
     results are the same bits.
+    deterministic: gradients have the same bits each time, as they have after torch.use_deterministic_algorithms(True) in any
+    case. Otherwise those of q are sums in any order. The results have the same bits each time, whatever is given.
 
     Returns a new contiguous tensor of q's kind, shape, dtype and device, or with return_lse two tensors. Sums and softmax
     are in float32.
@@ -98,15 +100,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     call does not wait. It may be captured in a CUDA graph and compiled with torch.compile(fullgraph=True).
 
     Gradients of q, k and v come from the fastest kernel of gradients that takes the problem, and have the tensors' dtype; sums
-    are in float32. After torch.use_deterministic_algorithms(True) they come from backward_plain, which is slow and gives the same
-    bits each time. A call whose result is differentiated keeps log-sum-exp, so it takes no kernel from 01 to 16, which give none.
+    are in float32. A call whose result is differentiated keeps log-sum-exp, so it takes no kernel from 01 to 16, which give none.
     Without gradients are k and v in pages, the second result of return_lse, and gradients themselves.
 
     Raises BadInput for a wrong argument, Unsupported where this GPU cannot run the kernel, and LaunchError with CUDA's
     error or the emulator's report. All three are fa.Error.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse, check, q_descale, k_descale, v_descale)
+                             seqused_k, return_lse, check, deterministic, q_descale, k_descale, v_descale)
     result: Tensor | tuple[Tensor, Tensor] = module.run(given)
     return result
 
@@ -114,7 +115,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
 def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str | None = None, scale: float | None = None,
          causal: bool = False, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None,
          max_seqlen_k: int | None = None, block_table: Any = None, seqused_k: Any = None, return_lse: bool = False,
-         q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, check: bool = True) -> Plan:
+         q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, check: bool = True, deterministic: bool = False) -> Plan:
     """Which kernel fa.attention runs with these arguments, and why not a faster one. Nothing is launched.
 
         print(fa.plan(q, k, v, causal=True))
@@ -124,7 +125,7 @@ def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str
     Raises what fa.attention would: BadInput for a wrong argument, Unsupported where no kernel takes the problem.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse, check, q_descale, k_descale, v_descale)
+                             seqused_k, return_lse, check, deterministic, q_descale, k_descale, v_descale)
     result: Plan = module.plan(given)
     return result
 
@@ -141,12 +142,13 @@ class Given(NamedTuple):
     return_lse: bool
     scale: float | None
     check: bool
+    deterministic: bool = False  # of gradients
     descales: tuple[Any, Any, Any] = (None, None, None)  # of q, k and v of e4m3
 
 
 def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | None, scale: float | None, causal: bool, cu_seqlens_q: Any,
              cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None, block_table: Any, seqused_k: Any,
-             return_lse: bool, check: bool, *descales: Any) -> tuple[Any, Given]:
+             return_lse: bool, check: bool, deterministic: bool, *descales: Any) -> tuple[Any, Given]:
     """What has run() and plan() for tensors of this kind, and what these take."""
     torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
     module: Any = _Arrays
@@ -166,7 +168,7 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     kernel = BEST if kernel is None else kernel
     if isinstance(kernel, bool) or not isinstance(kernel, (str, int, numbers.Integral)) or not str(kernel).isprintable():
         raise BadInput(f"kernel is {kernel!r}, but fa takes a number or a name out of fa.kernels(), or None for the fastest")
-    for name, value in (("causal", causal), ("return_lse", return_lse), ("check", check)):
+    for name, value in (("causal", causal), ("return_lse", return_lse), ("check", check), ("deterministic", deterministic)):
         if shape := getattr(value, "shape", ()):
             raise BadInput(f"{name} is a mask of the shape {tuple(shape)}, but fa takes True or False")
         if value not in (True, False):  # as a truth value every text is true
@@ -187,7 +189,7 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     if block_table is not None and seqused_k is not None:
         given.update(block_table=block_table, seqused_k=seqused_k)
     return module, Given(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse),
-                         None if scale is None else float(scale), bool(check), descales)
+                         None if scale is None else float(scale), bool(check), bool(deterministic), descales)
 
 
 def _is_length(most: Any) -> bool:
@@ -302,7 +304,7 @@ def prepared(given: Given, views: dict[str, View], others: Packed | Paged | None
     """What the library is told of a call whose views are checked; `out`: of O, in q's order. The kernel may be "best"."""
     strides = strides_of([*(views[name] for name in "qkv"), turned(out) if given.bnhd else out])
     return _library.prepare(given.kernel, views["q"].shape, views["q"].dtype, views["k"].shape, given.causal, others, given.scale, strides,
-                            views["q"].device.partition(":")[0], given.check)
+                            views["q"].device.partition(":")[0], given.check, given.deterministic)
 
 
 def settled(given: Given, views: dict[str, View], call: Call) -> Call:

@@ -41,8 +41,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     the elements of a row need be neighbours: no tensor is copied, but the gradients' kernel gets copies of slices.
     causal: aligned at the bottom right, as FlashAttention's is from 2.1 on. The row of a query without keys is zeros.
     dropout_p, window_size, softcap, alibi_slopes: refused, unless they are as by default.
-    deterministic: gradients of q are sums in any order, unless torch.use_deterministic_algorithms(True) was called before. Without
-    that call True is refused where gradients are wanted; elsewhere it changes nothing.
+    deterministic: gradients have the same bits each time. Otherwise those of q are sums in any order.
     return_attn_probs: a tuple of three, (out, softmax_lse, None). softmax_lse is (batch, heads, seq_len), of float32, in
     natural logarithms; of a row without keys it is -inf, where FlashAttention has inf. The third would be the probabilities
     with their dropout, which FlashAttention does not give without dropout either.
@@ -236,12 +235,6 @@ def _attention(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float | 
             raise BadInput(f"{name} is {value!r}, but fa has no {what}: pass {default!r}")
     if alibi_slopes is not None:
         raise BadInput("alibi_slopes are given, but fa has no bias of scores: pass None")
-    if deterministic and any(getattr(each, "requires_grad", False) for each in (q, k, v)):
-        import torch
-
-        if torch.is_grad_enabled() and not torch.are_deterministic_algorithms_enabled():
-            raise BadInput("deterministic is True, but for that fa takes the switch of torch: call torch.use_deterministic_algorithms(True) "
-                           "first, or pass False")
     result = attention(q, k, v, kernel=kernel, layout="bnhd", scale=softmax_scale, causal=causal, return_lse=return_attn_probs,
-                       check=check, **others)
+                       check=check, deterministic=deterministic, **others)
     return (*result, None) if return_attn_probs else result

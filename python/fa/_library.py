@@ -80,7 +80,7 @@ class _Options(ctypes.Structure):
                 ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
                 ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd), ("lse", ctypes.c_void_p), ("page_size", ctypes.c_int),
                 ("pages", ctypes.c_int), ("block_table", ctypes.c_void_p), ("kv_lens", ctypes.c_void_p), ("scale", ctypes.c_float),
-                *((f"{name}_strides", _Strides) for name in "qkvo")]
+                *((f"{name}_strides", _Strides) for name in "qkvo"), ("deterministic", ctypes.c_int)]
 
 
 class _Scales(ctypes.Structure):
@@ -242,9 +242,9 @@ class Call(NamedTuple):
 
 def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int, ...] | None = None, causal: bool = False,
             others: Packed | Paged | None = None, scale: float | None = None, strides: Sequence[tuple[int, ...]] = (),
-            device: str = DEVICES[0], check: bool = True) -> Call:
+            device: str = DEVICES[0], check: bool = True, deterministic: bool = False) -> Call:
     """Tensors of this dtype (with E4M3, o of bfloat16), q and o of `shape`, k and v of `kv_shape` (None: the same); `scale` None: 1 / sqrt(head_dim);
-    `strides` of q, k, v, o (none: contiguous); `device` "cuda" or "cpu"; `check`: on the emulator, with its checks."""
+    `strides` of q, k, v, o (none: contiguous); `device` "cuda" or "cpu"; `check`: on the emulator, with its checks; `deterministic`: of gradients."""
     kv_shape = kv_shape or shape
     for each in (shape, kv_shape):
         if not 0 < min(each) <= max(each) < 1 << 31:
@@ -261,7 +261,7 @@ def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int
         options.pages, _, options.page_size, _ = kv_shape
         options.kv_len = min(others.table_pages * options.page_size, (1 << 31) - 1)
         options.block_table, options.kv_lens = others.block_table, others.seqused_k
-    options.scale = scale or 0.0
+    options.scale, options.deterministic = scale or 0.0, deterministic
     for name, each in zip("qkvo", strides):  # of packed sequences there are but two, and one block
         setattr(options, f"{name}_strides", _Strides(*(0,) * (4 - len(each)), *each[:-1]))
     return Call(_backend_for(device, check), kernel.encode(), problem, options)

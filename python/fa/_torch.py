@@ -27,7 +27,8 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
          cu_seqlens_q: torch.Tensor | None = None, cu_seqlens_k: torch.Tensor | None = None,
          max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False,
          block_table: torch.Tensor | None = None, seqused_k: torch.Tensor | None = None,
-         scale: float | None = None, bnhd: bool = False, checked: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
+         scale: float | None = None, bnhd: bool = False, checked: bool = True,
+         deterministic: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:  # which is for the gradients
     if bnhd and is_of_one_order(kernel):
         q, k, v = (each.transpose(-3, -2).contiguous() for each in (q, k, v))
         o, lse = _run(q, k, v, kernel, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, return_lse, block_table,
@@ -75,7 +76,8 @@ def _view(tensor: torch.Tensor) -> View:
 _definition = torch.library.Library("fa", "DEF")
 _definition.define("attention(Tensor q, Tensor k, Tensor v, str kernel, bool causal=False, Tensor? cu_seqlens_q=None, "
                    "Tensor? cu_seqlens_k=None, int? max_seqlen_q=None, int? max_seqlen_k=None, bool return_lse=False, "
-                   "Tensor? block_table=None, Tensor? seqused_k=None, float? scale=None, bool bnhd=False, bool checked=True) -> (Tensor, Tensor)",
+                   "Tensor? block_table=None, Tensor? seqused_k=None, float? scale=None, bool bnhd=False, bool checked=True, "
+                   "bool deterministic=False) -> (Tensor, Tensor)",
                    tags=(torch.Tag.pt2_compliant_tag,))
 _operator = torch.ops.fa.attention.default
 
@@ -113,7 +115,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 def _run_backward(d_o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
                   causal: bool, cu_seqlens_q: torch.Tensor | None, cu_seqlens_k: torch.Tensor | None, max_seqlen_q: int | None,
-                  max_seqlen_k: int | None, scale: float | None, bnhd: bool, checked: bool) -> tuple[torch.Tensor, ...]:
+                  max_seqlen_k: int | None, scale: float | None, bnhd: bool, checked: bool, deterministic: bool) -> tuple[torch.Tensor, ...]:
     """What autograd wants of _run: the gradients of q, k and v, from that of o. o and lse are _run's."""
     tensors, gradients = {}, []
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -122,9 +124,8 @@ def _run_backward(d_o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.
     d_o, o, lse = (_aligned(each.contiguous()) for each in (d_o, o, lse))
     if cu_seqlens_q is not None and cu_seqlens_k is not None:
         tensors.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
-    # The other kernels add to the gradients of q in any order.
-    kernel = "backward_plain" if torch.are_deterministic_algorithms_enabled() else _library.BEST
-    given = Given(tensors, kernel, bnhd, causal, max_seqlen_q, max_seqlen_k, False, scale, checked)
+    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+    given = Given(tensors, _library.BEST, bnhd, causal, max_seqlen_q, max_seqlen_k, False, scale, checked, deterministic)
     views, others = _views(given)
     call = prepared(given, views, others, views["q"]._replace(shape=tuple(o.shape), strides=None))
     size = _library.workspace_of_gradients(call, q.get_device() if q.is_cuda else 0)
@@ -135,7 +136,8 @@ def _run_backward(d_o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.
 
 
 _definition.define("attention_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, Tensor? cu_seqlens_q, "
-                   "Tensor? cu_seqlens_k, int? max_seqlen_q, int? max_seqlen_k, float? scale, bool bnhd, bool checked) -> (Tensor, Tensor, Tensor)",
+                   "Tensor? cu_seqlens_k, int? max_seqlen_q, int? max_seqlen_k, float? scale, bool bnhd, bool checked, "
+                   "bool deterministic) -> (Tensor, Tensor, Tensor)",
                    tags=(torch.Tag.pt2_compliant_tag,))
 # log-sum-exp as a caller gets it, who might make a loss of it.
 _definition.define("lse_of(Tensor lse, Tensor o) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
@@ -161,7 +163,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
     of = dict(zip(inspect.signature(_run).parameters, inputs))
     if of["block_table"] is not None:
         raise _library.BadInput(_NOT_IN_PAGES)
-    ctx.given = {name: of[name] for name in ("max_seqlen_q", "max_seqlen_k", "scale", "bnhd", "checked")}
+    ctx.given = {name: of[name] for name in ("max_seqlen_q", "max_seqlen_k", "scale", "bnhd", "checked", "deterministic")}
     ctx.causal, (o, lse) = of["causal"], output
     ctx.mark_non_differentiable(lse)  # as a caller gets it, it is lse_of's
     ctx.save_for_backward(of["q"], of["k"], of["v"], o, lse, of["cu_seqlens_q"], of["cu_seqlens_k"])
@@ -172,7 +174,7 @@ def _backward(ctx: Any, d_o: torch.Tensor, _: Any) -> tuple[torch.Tensor | None,
     if lse.dim() != q.dim() - 1:
         raise _library.BadInput("torch.ops.fa.attention needs return_lse=True where gradients are wanted, as fa.attention calls it")
     gradients = torch.ops.fa.attention_backward(d_o, q, k, v, o, lse, ctx.causal, cu_seqlens_q, cu_seqlens_k, *ctx.given.values())
-    return *gradients, *[None] * 12  # the operator's other arguments
+    return *gradients, *[None] * 13  # the operator's other arguments
 
 
 def _refuse(sentence: str) -> Any:
@@ -340,7 +342,7 @@ def run(given: Given) -> Any:
     call = _run if ordinary else _operator
     o, lse = call(q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
                   given.max_seqlen_k, given.return_lse or gradients, tensors.get("block_table"), tensors.get("seqused_k"), given.scale,
-                  given.bnhd, given.check)
+                  given.bnhd, given.check, given.deterministic)
     if not given.return_lse:
         return o
     return o, torch.ops.fa.lse_of(lse, o) if gradients else lse
