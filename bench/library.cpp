@@ -36,11 +36,11 @@ void call(FaBenchPeer peer, FaBenchTask task, const Tensors& tensors, void* o) {
   if (code != 0) throw BackendError(sentence);
 }
 
-// Of each head. In FP8 there are two references, of the inputs before rounding and after it, so
-// where there are many heads or keys rows are fewer: what they cost does not grow.
+// Of each head. Where there are many heads or keys rows are fewer: what they cost does not grow. In
+// FP8 there are two references, of the inputs before rounding and after it.
 int rows_of_reference(const Problem& problem) {
-  constexpr int kMost = 512, kLeast = 32, kPairs = 1 << 24;
-  if (problem.fp8 == Fp8::kNone) return kMost;
+  constexpr int kMost = 512, kLeast = 32;
+  const int kPairs = 1 << (problem.fp8 == Fp8::kNone ? 28 : 24);
   const double keys_of_all = double(problem.batch) * problem.heads * problem.key_len();
   return std::max(kLeast, int(std::min(double(kMost), kPairs / std::max(1.0, keys_of_all))));
 }
@@ -56,7 +56,8 @@ Json describe() {
 // One launch of a kernel of gradients, or what it would need.
 Json gradients(const Fields& fields) {
   const GradientKernel& kernel = find_gradient_kernel(fields.text("kernel"));
-  const Problem problem = read_problem(fields, /*any_length=*/true);
+  Problem problem = read_problem(fields, /*any_length=*/true);
+  problem.deterministic = fields.has("gradients") && fields.text("gradients") == "deterministic";
   if (const std::string why = refusal(kernel.kernel, problem); !why.empty()) {
     return {{"refused", why}};
   }

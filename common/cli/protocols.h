@@ -48,7 +48,8 @@ struct NamedProtocol {
 };
 
 // Reads how launches are measured from a JSON object: warmup, iterations, rounds, max_seconds,
-// rest_ms, load_seconds, flush_l2 and rotating_inputs; in_a_row, if it is there. Throws BadInput if one is missing or wrong.
+// rest_ms, load_seconds, flush_l2 and rotating_inputs, and in_a_row if it is there. Throws BadInput
+// if one is missing or wrong.
 Protocol read_settings(const Fields& fields);
 
 // bench/protocols.json, as it was when the program was built.

@@ -212,7 +212,7 @@ def describe_rest(shape):
     def of(lengths):
         return " + ".join(map(str, lengths)) if len(lengths) <= 4 else f"{min(lengths)} to {max(lengths)}"
 
-    parts = ["gradients"] * bool(shape.gradients) + [shape.mask] * bool(shape.mask)
+    parts = ["gradients" if shape.gradients == "any" else "deterministic gradients"] * bool(shape.gradients) + [shape.mask] * bool(shape.mask)
     if shape.fp8:
         parts.append(f"FP8 {shape.fp8}")
     if shape.kv_heads:

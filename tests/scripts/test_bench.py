@@ -22,8 +22,8 @@ from unittest import mock
 
 from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv, peer_results
 
-from fa_tools.product import bench, gradients, harness, torch_attention
-from fa_tools.laboratory.validate import check_sense
+from fa_tools.product import bench, gradients, harness, shapes, torch_attention
+from fa_tools.laboratory.validate import check_problem, check_sense
 from fa_tools.records import attended_pairs, check, flops_of, is_finding
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
@@ -541,12 +541,12 @@ class Peers(unittest.TestCase):
             raise harness.NotTaken("not this one")
 
     def test_tensors_of_other_problems(self):
-        for problem, shapes in (({**PROBLEM, "kv_heads": 4, "kv_len": 77}, ["(16, 16, 1024, 128)", "(16, 4, 77, 128)"]),
-                                ({**PROBLEM, "kv_heads": 4, "lengths": [5, 2]}, ["(16, 7, 128)", "(4, 7, 128)"])):
+        for problem, sizes in (({**PROBLEM, "kv_heads": 4, "kv_len": 77}, ["(16, 16, 1024, 128)", "(16, 4, 77, 128)"]),
+                               ({**PROBLEM, "kv_heads": 4, "lengths": [5, 2]}, ["(16, 7, 128)", "(4, 7, 128)"])):
             self.peer.take(problem)
             self.peer(harness.LAUNCH, 100, 200, 300, 400, 7)
             self.assertEqual({address: tensor.name.split(" ", 1)[1].removesuffix(" as bf16") for address, tensor in
-                              self.peer.known.items()}, {100: shapes[0], 200: shapes[1], 300: shapes[1]})
+                              self.peer.known.items()}, {100: sizes[0], 200: sizes[1], 300: sizes[1]})
         self.peer.take(PACKED)
         with self.assertRaisesRegex(harness.NotTaken, "^not this one$"):
             self.peer(harness.LAUNCH, 100, 200, 300, 400, 7)
@@ -623,7 +623,7 @@ class Library(unittest.TestCase):
         self.assertLessEqual({"fa_bench_add", "fa_bench_request"}, shown)
 
 
-GRADIENTS = {"dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 200, "head_dim": 64, "gradients": True}
+GRADIENTS = {"dtype": "bf16", "batch": 1, "heads": 2, "seq_len": 200, "head_dim": 64, "gradients": "any"}
 
 
 def of_gradients(name, over=0.5, **more):
@@ -632,6 +632,21 @@ def of_gradients(name, over=0.5, **more):
     return {"kernel": name, **GRADIENTS, "attended_pairs": attended_pairs(GRADIENTS), "status": "passed", **own,
             "error": {**ERROR, "bound_ratio": over, "of_gradients": {"dQ": 2.5e-3, "dK": 2.4e-3, "dV": 2.3e-3}},
             **times((1.0, 1.0, 1.0), flops=flops_of(GRADIENTS)), **more}
+
+
+class Shapes(unittest.TestCase):
+    def test_drawn(self):
+        """The same for a seed in every Python, and what a server has."""
+        problems = [problem for seed in range(1, 9) for problem in shapes.drawn(seed)]
+        self.assertEqual(shapes.drawn(1)[1], {"dtype": "bf16", "batch": 24, "heads": 16, "seq_len": 1, "head_dim": 128, "kv_heads": 8, "kv_len": 1269})
+        self.assertEqual(len(problems), 8 * shapes.COUNT)
+        for problem in problems:
+            check_problem(problem | {"status": "skipped"}, "")
+            self.assertLessEqual(problem["seq_len"], problem.get("kv_len", problem["seq_len"]))
+            self.assertLessEqual(flops_of({**problem, "mask": None}), 2e12)
+        for few, most, which in ((0.2, 0.6, lambda p: p["seq_len"] < 32), (0.15, 0.5, lambda p: p["seq_len"] > 1000), (0.3, 0.7, lambda p: "mask" in p),
+                                 (0.6, 0.95, lambda p: "kv_heads" in p), (0.1, 0.35, lambda p: "score_std" in p), (0, 0.1, lambda p: p["seq_len"] % 128 == 0)):
+            self.assertTrue(few <= sum(map(which, problems)) / len(problems) <= most)
 
 
 class OfGradients(unittest.TestCase):
@@ -705,8 +720,10 @@ class OfGradients(unittest.TestCase):
             library.ask({**request, "workspace_bytes": size, "pointers": {name: at for name, at in pointers.items() if name != "d_q"}})
         with self.assertRaisesRegex(harness.Failed, "^dK must begin at a multiple of 16|dK"):
             library.ask({**request, "workspace_bytes": size, "pointers": {**pointers, "d_k": pointers["d_k"] + 2}})
-        pages = {"mask": "causal", "fp8": "head"}
-        self.assertIn("refused", library.ask({**request, **pages}))
+        self.assertIn("refused", library.ask({**request, "fp8": "head"}))
+        in_order = {"gradients": "deterministic"}
+        self.assertEqual(library.ask({**request, **in_order}), {"workspace_bytes": size})
+        self.assertRegex(library.ask({**request, **in_order, "kernel": "backward_mma"})["refused"], "not deterministic ones")
 
 
 @unittest.skipUnless(REAL and importlib.util.find_spec("torch"), "this Python has no torch, or libfa_bench.so is not built")
@@ -943,6 +960,9 @@ class Command(ScriptTest):
             (("--gradients", "--peers", "fa3"), "the peer fa3 does not go with --gradients"),
             (("--peers", "fa3_backward"), "the peer fa3_backward goes only with --gradients"),
             (("--gradients", "--protocol", "quick"), "--gradients does not go with --protocol"),
+            (("--shapes", "1", "--kv-len", "5"), "--kv-len does not go with --shapes"),
+            (("--in-a-row", "1"), "'1' is not a whole number from 2 to 1000"),
+            (("--deterministic",), "--deterministic goes only with --gradients"),
             (("--gradients", "--fp8", "head"), "--fp8 does not go with --gradients"),
             (("--gradients", "--inputs", "large"), "--inputs does not go with --gradients"),
             (("--gradients", "--rotate", "2"), "--rotate does not go with --gradients"),

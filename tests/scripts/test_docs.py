@@ -217,7 +217,7 @@ class OfGradients(unittest.TestCase):
 
     def record(self, kernel="backward/backward", tflops=500.0, seq_len=4096, **more):
         of_gradients = {"dQ": 0.0025, "dK": 0.00241, "dV": None}
-        return {**beyond(cuda_record(kernel, tflops, seq_len), gradients=True), "error": {"of_gradients": of_gradients}, **more}
+        return {**beyond(cuda_record(kernel, tflops, seq_len), gradients="any"), "error": {"of_gradients": of_gradients}, **more}
 
     def test_speed(self):
         ratio = {"peer/fa3_backward": 1.05, "peer/cudnn_backward": 1.2}
@@ -235,6 +235,28 @@ class OfGradients(unittest.TestCase):
     def test_before_anything_was_measured(self):
         for which in beyond_tables.OF_GRADIENTS:
             self.assertEqual(self.table(which), ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only gradients` does it.)"])
+
+
+class OfShapes(unittest.TestCase):
+    """Those of problems that a seed has drawn, likewise."""
+
+    def table(self, which, **files):
+        with mock.patch.object(beyond_tables, "records", lambda file, name: files.get(f"of_{name}", [])):
+            return list(beyond_tables.shapes(which))
+
+    def record(self, kernel, seq_len, **ratios):
+        return {**beyond(cuda_record(kernel, 100.0, seq_len), mask="causal"), "ratio": {f"peer/{peer}": ratio for peer, ratio in ratios.items()}}
+
+    def test_tables(self):
+        first = [self.record("beyond/causal", 128, fa3=0.5, cudnn=0.9), self.record("beyond/split_keys", 128, fa3=0.8, cudnn=1.4),
+                 self.record("peer/fa3", 128), self.record("beyond/causal", 256, fa3=1.25)]
+        files = {"of_1": first, "of_2_in_a_row": [self.record("beyond/causal", 512, cudnn=0.97)]}
+        self.assertEqual(self.table("spread", **files)[2:], ["| one by one | 2 | 1.00 | 0.80 | 50 | 50 |", "| 20 in a row | 1 | 0.97 | 0.97 | 0 | 100 |"])
+        self.assertEqual(self.table("worst", **files)[2:], [
+            "| bf16, batch 128, 16 heads, 128 tokens, head_dim 128, causal | one by one | `split_keys` | `fa3` | 0.80 |",
+            "| bf16, batch 32, 16 heads, 512 tokens, head_dim 128, causal | 20 in a row | `causal` | `cudnn` | 0.97 |",
+            "| bf16, batch 64, 16 heads, 256 tokens, head_dim 128, causal | one by one | `causal` | `fa3` | 1.25 |"])
+        self.assertIn("Not measured yet", self.table("spread")[0])
 
 
 class Expanded(unittest.TestCase):

@@ -19,7 +19,7 @@ from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results
 from tool_test import copy_repository
 
 from fa_tools import sources
-from fa_tools.cards import BOOK, card_of, cards, gpu_of
+from fa_tools.cards import BOOK, card_of, cards, gpu_of, has_file
 from fa_tools.laboratory import adopt, measure, release
 from fa_tools.press import sync
 from fa_tools.product import bench
@@ -53,7 +53,9 @@ class Manifest(ScriptTest):
             for file in kept:
                 self.assertEqual(len([name for name in named if fnmatch.fnmatchcase(file, name)]), 1, file)
                 self.assertEqual(card_of(gpu_of(read_json(f"{RESULTS}/{card}/{file}"))), card, file)
-        self.assertEqual(measure.incomplete(BOOK), [])
+        # What no card has yet is new, and scripts/fa release names it.
+        begun = {entry.name for entry in measure.manifest() for file in measure.files_of(entry) for card in cards() if has_file(card, file)}
+        self.assertEqual(begun.intersection(measure.incomplete(BOOK)), set())
 
     def test_commands_measure_the_same_again(self):
         """The settings and problems of a command are those of its file; so are the kernels and libraries."""
@@ -387,7 +389,7 @@ class AnotherGpu(InACopy):
         self.assertEqual((done.stdout.split(), done.stderr), ([f"bench/results/h100/{name}" for name in brought], ""))
         lacking = fa("measure", "--dry-run", "--machine", "H100")
         self.assertEqual(("/gemm --rounds 5" in lacking, "/rates --json" in lacking), (True, False))
-        self.assertIn("bench/results/h100 lacks gemm\n", fa("release"))
+        self.assertRegex(fa("release"), r"bench/results/h100 lacks (\w+, )*gemm\n")
         fa("sync", "docs/page.md", "docs/results.md")
         ours, theirs, share, twice = map(float, re.findall(r"([\d.]+)†?<!--", page.read_text(encoding="utf-8")))
         self.assertEqual(ours, theirs)

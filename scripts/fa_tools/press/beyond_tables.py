@@ -1,14 +1,19 @@
 """What the book's card gave beyond O in 16 bits, as tables. In FP8: speeds, other inputs, the rounding itself, and how far O is off. Of
-gradients: speeds, and how far they are off."""
+gradients: speeds, and how far they are off. Of problems that a seed has drawn: how far ahead we are, and where the least."""
+
+import math
+
 
 from fa_tools.cards import BOOK, has_file
 from fa_tools.press.doc_tables import read, rows_of, short
-from fa_tools.records import is_finding, kind, mark, passed, problem_of, short_name
+from fa_tools.records import describe, describe_scores, is_finding, kind, mark, passed, problem_of, short_name
 from fa_tools.tools import Refused
 
 NOT_YET = f"(Not measured yet: on an {BOOK.upper()} <!-- needs: gpu -->`scripts/fa measure --only {{}}` does it.)"
 PEERS = {"peer/fa3_fp8": "FlashAttention-3", "peer/cudnn_fp8": "cuDNN"}
 GRADIENT_PEERS = {"peer/fa2_backward": "FlashAttention-2", "peer/cudnn_backward": "cuDNN", "peer/fa3_backward": "FlashAttention-3"}
+SEEDS = (1, 2, 3, 4)
+WAYS = {"one by one": "", "20 in a row": "_in_a_row"}
 # Whose errors stand next to each other: (heading, kernel, fp8 of the problem).
 WHOSE = (("Kernel 15 in bf16", "15_persistent", None), ("Ours, scale per head", "beyond/fp8", "head"), ("Per tile", "beyond/fp8", "tile"),
          ("Rotated", "beyond/fp8", "rotated"), *((heading, peer, "head") for peer, heading in PEERS.items()))
@@ -98,7 +103,9 @@ def errors_by(field, show, names):
 
 def speed_of_gradients():
     """TFLOP/s by length, and of ours in brackets how many times as fast as the fastest library."""
-    groups = [(what, records("gradients", name)) for name, what in (("d128", "no mask"), ("causal", "causal"), ("d64", "head_dim 64"))]
+    groups = [(what, records("gradients", name)) for name, what in
+              (("d128", "no mask"), ("causal", "causal"), ("d64", "head_dim 64"), ("deterministic", "deterministic"),
+               ("deterministic_causal", "deterministic, causal"))]
     lengths = sorted({record["seq_len"] for _, among in groups for record in among})
     rows = []
     for what, among in groups:
@@ -132,7 +139,45 @@ TABLES = {
 }
 
 
+def best_of_shapes():
+    """[(ratio, record, way)] of our fastest kernel on each problem of the draws: how many times as fast as the fastest library."""
+    best = []
+    for way, suffix in WAYS.items():
+        by_problem = {}
+        for seed in SEEDS:
+            for record in records("shapes", f"{seed}{suffix}"):
+                by_problem.setdefault(problem_of(record), []).append(record)
+        for among in by_problem.values():
+            ours = [(best_ratio(record), record, way) for record in among if best_ratio(record)]
+            best += [max(ours, key=lambda each: each[0])] if ours else []
+    return best
+
+
+def spread_of_shapes():
+    """How far ahead, over all problems that were drawn."""
+    rows, all_of_them = [], best_of_shapes()
+    for way in WAYS:
+        here = [(ratio, record) for ratio, record, its_way in all_of_them if its_way == way]
+        if here:
+            ratios = [ratio for ratio, _ in here]
+            cells = (str(len(ratios)), f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}", f"{min(ratios):.2f}",
+                     *(f"{100 * sum(ratio < least for ratio in ratios) / len(ratios):.0f}" for least in (0.95, 1)))
+            rows.append([way, *(mark(cell, *(record for _, record in here)) for cell in cells)])
+    return ["", "problems", "geometric mean", "least", "below 0.95, %", "below 1, %"], rows
+
+
+def worst_of_shapes():
+    """The ten problems on which we are furthest behind, or the least ahead."""
+    rows = []
+    for ratio, record, way in sorted(best_of_shapes(), key=lambda each: each[0])[:10]:
+        library = min(record["ratio"], key=record["ratio"].get).removeprefix("peer/")
+        rows.append([describe(problem_of(record)[0]) + describe_scores(problem_of(record)[1]), way, f"`{short_name(record['kernel'])}`", f"`{library}`",
+                     mark(f"{ratio:.2f}", record)])
+    return ["Problem", "launches", "our fastest", "the fastest library", "how many times as fast"], rows
+
+
 OF_GRADIENTS = {"speed": speed_of_gradients, "errors": errors_of_gradients}
+OF_SHAPES = {"spread": spread_of_shapes, "worst": worst_of_shapes}
 
 
 def one_of(tables, group, spec):
@@ -145,6 +190,10 @@ def one_of(tables, group, spec):
 
 def table(spec):
     return one_of(TABLES, "fp8", spec)
+
+
+def shapes(spec):
+    return one_of(OF_SHAPES, "shapes", spec)
 
 
 def gradients(spec):

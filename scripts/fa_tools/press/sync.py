@@ -51,6 +51,8 @@ Between a pair of comments, alone on their lines:
   <!-- /cycles -->                                              where the cycles of a launch go, from kernel 10 on
   <!-- fp8: speed -->
   <!-- /fp8 -->                                                 what was measured in FP8: speed, inputs, rounding, errors or rmse
+  <!-- shapes: spread -->
+  <!-- /shapes -->                                              problems that a seed has drawn: spread of the ratios, or the worst
   <!-- gradients: speed -->
   <!-- /gradients -->                                           what was measured of gradients: speed or errors
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
@@ -340,7 +342,7 @@ def grid(spec, old):
     return result
 
 
-WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, "cycles": cycles.table, "fp8": beyond_tables.table, "gradients": beyond_tables.gradients,
+WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, "cycles": cycles.table, "fp8": beyond_tables.table, "gradients": beyond_tables.gradients, "shapes": beyond_tables.shapes,
            **TABLES}
 FROM_OLD = (grid, diff, line)  # these need what stands there
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")

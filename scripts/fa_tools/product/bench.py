@@ -23,7 +23,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from fa_tools.product import gradients, torch_attention
+from fa_tools.product import gradients, shapes, torch_attention
 from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
@@ -42,6 +42,7 @@ EXAMPLE = """examples:
   scripts/fa bench --fp8 head --seq-len 4096              beyond/fp8 beside FlashAttention-3's and cuDNN's FP8
   scripts/fa bench 15 fp8 --fp8 none,rotated --inputs outliers   how far O is off in 16 bits and in eight
   scripts/fa bench --gradients --mask causal --seq-len 1024,4096 gradients beside FlashAttention's and cuDNN's backward
+  scripts/fa bench causal split_keys --shapes 1 --in-a-row 20    problems that nobody has chosen, as a decoder's layers run
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
   scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
 
@@ -536,6 +537,8 @@ def parse_arguments(argv):
         help=f"{', '.join(protocols)} (default: quick, unless a problem is given)")
     add("--peers", metavar="LIST", help=f"some of {', '.join(known)}, or none (default: with --fp8 those in FP8, with --gradients those with a backward, else the others)")
     problem = parser.add_argument_group("problems (with --protocol: which of its own; --dtype instead of its own)")
+    problem.add_argument("--shapes", type=whole(1), metavar="SEED",
+                         help=f"{shapes.COUNT} problems as servers have them, drawn by this seed; no other goes with it")
     problem.add_argument("--dtype", choices=("fp16", "bf16"), help="default bf16")
     problem.add_argument("--head-dim", type=int, choices=(64, 128), help="default 128")
     problem.add_argument("--heads", type=whole(1), metavar="N", help="default 16")
@@ -546,8 +549,9 @@ def parse_arguments(argv):
                            help="instead of --batch: as many sequences as have so many tokens (default 16384)")
     problem.add_argument("--mask", type=several(one_of(MASKS)), metavar="LIST",
                          help="none, causal (query i sees keys up to i + kv-len - q-len), or both (default none)")
-    problem.add_argument("--gradients", action="store_const", const=True,
+    problem.add_argument("--gradients", action="store_const", const="any",
                          help="gradients of Q, K and V from that of O, instead of O; needs PyTorch")
+    problem.add_argument("--deterministic", action="store_true", help="of gradients those that have the same bits in each launch")
     problem.add_argument("--fp8", type=several(one_of(FP8)), metavar="LIST",
                          help="kernels and peers in FP8, which round the inputs before the clock starts: head (a scale per head), "
                               "tile (per 128 rows of Q and K), rotated (and those rotated before); several: one after another, among "
@@ -616,6 +620,8 @@ def parse_arguments(argv):
     if max(args.score_std or [0]) > 1000:
         fail("--score-std must be above 0 and at most 1000")
     check_lengths(args)
+    if args.deterministic:
+        args.gradients = args.gradients and "deterministic" or fail("--deterministic goes only with --gradients")
     args.problems, args.settings = choose(args, protocols)
     if args.gradients:
         check_gradients(args)
@@ -673,16 +679,20 @@ def choose(args, protocols):
     of_problems = ("heads", "batch", "tokens", "score_std", "mask", "gradients", "fp8", "q_len", "kv_len", "kv_heads", "lengths")
     given = {name: getattr(args, name) for name in ("dtype", "head_dim", "seq_len", *of_problems)
              if getattr(args, name) is not None}
-    if args.inputs != "normal" and args.score_std:
-        fail("--score-std is of normal inputs: it does not go with --inputs")
-    if args.protocol is None and not given:
+    if args.shapes:
+        for option in ("protocol", *of_problems, "dtype", "head_dim", "seq_len"):
+            if getattr(args, option):
+                fail(f"--{option.replace('_', '-')} does not go with --shapes, which draws all of a problem")
+    if args.inputs != "normal" and (args.score_std or args.shapes):
+        fail(f"--{'score-std' if args.score_std else 'shapes'} is of normal inputs: it does not go with --inputs")
+    if args.protocol is None and not given and not args.shapes:
         args.protocol = "quick"
     changed = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     if args.protocol is None:
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
         kv_heads = {"kv_heads": args.kv_heads} if args.kv_heads not in (None, heads) else {}
-        problems = [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
-                     **({"mask": mask} if mask != "none" else {}), **({"gradients": True} if args.gradients else {}), **({"fp8": fp8} if fp8 != "none" else {}), **scores}
+        problems = shapes.drawn(args.shapes) if args.shapes else [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
+                     **({"mask": mask} if mask != "none" else {}), **({"gradients": args.gradients} if args.gradients else {}), **({"fp8": fp8} if fp8 != "none" else {}), **scores}
                     for mask in unique(args.mask or MASKS[:1]) for fp8 in unique(args.fp8 or FP8[:1])
                     for lengths in lengths_wanted(args) for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}

@@ -152,6 +152,7 @@ class Library:
         if "kv_len" in problem or "kv_heads" in problem and not self.groups:
             raise NotTaken("measured with as many queries as keys" + ("" if self.groups else ", and heads that share none"))
         self.torch, self.of, self.causal, self.scale = torch, of, "mask" in problem, problem["head_dim"] ** -0.5
+        self.deterministic = problem["gradients"] == "deterministic"
         self.found, self.made = None, None
 
     def prepare(self):
@@ -189,7 +190,12 @@ class InPyTorch(Library):
             self.made = (o, lse, q_begins, k_begins, q_longest, k_longest, 0.0, self.causal, seed, offset)
 
     def launch(self, _):
-        self.found = self.backward(self.of["d_o"], *(self.of[name] for name in "qkv"), *self.made, scale=self.scale)
+        before = self.torch.are_deterministic_algorithms_enabled()
+        self.torch.use_deterministic_algorithms(self.deterministic)
+        try:
+            self.found = self.backward(self.of["d_o"], *(self.of[name] for name in "qkv"), *self.made, scale=self.scale)
+        finally:
+            self.torch.use_deterministic_algorithms(before)
 
 
 class FlashAttention3(Library):
@@ -228,7 +234,7 @@ class FlashAttention3(Library):
     def launch(self, _):
         rows = self.rows
         self.torch.ops.flash_attn_3.bwd(rows["d_o"], rows["q"], rows["k"], rows["v"], rows["o"], self.of["lse"], *self.gradients,
-                                        softmax_scale=self.scale, is_causal=self.causal)
+                                        softmax_scale=self.scale, is_causal=self.causal, deterministic=self.deterministic)
 
     def output(self):
         return [each.transpose(1, 2) for each in self.gradients]
