@@ -595,6 +595,7 @@ TEST(Completion, ComesToCtasThatWaitForEachOther) {
       }
       auto& smem = shared_storage<RingStorage>();
       ptx::mbarrier_init(&smem.full[0], 1);
+      ptx::fence_mbarrier_init();
       ptx::mbarrier_arrive_expect_tx(&smem.full[0], 256);
       ptx::cp_async_bulk_load(smem.stages[0], in.data(), 256, &smem.full[0]);
       ptx::mbarrier_wait(&smem.full[0], 0);
