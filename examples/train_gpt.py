@@ -5,11 +5,10 @@ same batches, and prints both losses. The model guesses the next byte.
   python3 examples/train_gpt.py --small --steps 4    without one: the emulator computes fa's attention and its gradients
   python3 examples/train_gpt.py --json losses.json   and writes them
 
-Needs torch, and fa where Python finds it (docs/use.md). Exit code: 0 both losses stay together, 1 they part, 2 bad arguments."""
+Needs torch, and fa where Python finds it (docs/use.md). Exit code: 0 done, 2 bad arguments."""
 
 import argparse
 import json
-import math
 from pathlib import Path
 
 import fa
@@ -19,7 +18,6 @@ from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attentio
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERY = 10  # steps for which the mean of the losses is told
-ALIKE = 0.02  # how far these means may be apart: bf16 is rounded in different places, and from there two runs part slowly
 
 
 def by_torch(q, k, v):
@@ -91,6 +89,8 @@ def main():
     args = parser.parse_args()
     if args.steps < 1:
         parser.error("--steps must be at least 1")
+    if args.json and not args.json.absolute().parent.is_dir():
+        parser.error(f"there is no folder {args.json.parent}")
     device = "cuda" if torch.cuda.is_available() and not args.small else "cpu"
     text = torch.tensor(list(b"".join(path.read_bytes() for path in sorted((ROOT / "docs").rglob("*.md")))), dtype=torch.uint8)
     shape, batch = ((1, 64, 1, 128), 2) if args.small else ((6, 512, 4, 1024), 16)
@@ -99,13 +99,11 @@ def main():
     print("\nsteps         by_torch     by_fa")
     for i, (one, other) in enumerate(zip(torchs, ours)):
         print(f"{i * EVERY + 1:>4} to {min(args.steps, (i + 1) * EVERY):<5} {one:>9.4f} {other:>9.4f}")
-    apart = max(abs(one - other) for one, other in zip(torchs, ours))
-    print(f"furthest apart: {apart:.4f}")
+    print(f"furthest apart: {max(abs(one - other) for one, other in zip(torchs, ours)):.4f} (both round to bf16, in different places)")
     if args.json:
         args.json.write_text(json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "emulator",
                                          "losses": found}, indent=1) + "\n")
-    return 0 if math.isfinite(apart) and apart <= ALIKE else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

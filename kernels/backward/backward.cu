@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
         if constexpr (kInOrder) {
           // The warp's other lanes wait for this one below.
           if (slab == 0 && lane_idx == 0) {
-            await_turn(&shape.turns()[its_tile * 4 + warp_idx], keys.first_key / C::kBlockN);
+            await_next(&shape.next_tiles()[its_tile * 4 + warp_idx], keys.first_key / C::kBlockN);
           }
         }
         // [reduce]
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       }
       if constexpr (kInOrder) {
         if (lane_idx == 0) {
-          pass_turn(&shape.turns()[its_tile * 4 + warp_idx], keys.first_key / C::kBlockN);
+          set_next(&shape.next_tiles()[its_tile * 4 + warp_idx], keys.first_key / C::kBlockN);
         }
       }
     }

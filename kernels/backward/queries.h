@@ -93,9 +93,9 @@ struct Shape {
   __device__ size_t tile(const Place& at, int head, int m_block) const {
     return (size_t(at.block) * heads + head) * tiles + at.first_tile + m_block;
   }
-  // [blocks][heads][tiles][4 warps], behind the statistics of a deterministic problem: whose turn
-  // it is to add to a warp's rows of the tile.
-  __device__ int* turns() const {
+  // [blocks][heads][tiles][4 warps], behind the statistics of a deterministic problem: which tile
+  // of keys is the next to add to a warp's rows of the tile.
+  __device__ int* next_tiles() const {
     return reinterpret_cast<int*>(stats +
                                   size_t(cu_seqlens_q ? 1 : batch) * heads * tiles * kStats);
   }
@@ -127,29 +127,31 @@ struct Shape {
 
 // ---- dQ in one order ----------------------------------------------------------------------------
 // The tiles of keys add to a tile of queries one after the other, from the last that sees it down
-// to number 0. CTAs have them in this order, too (keys_of), so that each waits for a CTA before it.
-// GPUs begin CTAs in the order of their numbers, though CUDA doesn't promise it, so the one that is
-// waited for runs already or is over. With a mask it is also two tiles of queries ahead: a tile of
-// keys begins at its diagonal, where it is the first to add.
+// to number 0. CTAs have them in this order, too (keys_of), so that each waits for a CTA before it,
+// which runs already or is over if CTAs begin in the order of their numbers. All GPUs that we know
+// of begin them so, and FlashAttention's deterministic gradients rest on it as well, but CUDA does
+// not promise it: on a GPU with another order a launch might never end. With a mask the CTA that is
+// waited for is also two tiles of queries ahead: a tile of keys begins at its diagonal, where it is
+// the first to add.
 
-// [turns]
-// Waits until it is the turn of tile n_block. One thread calls it, which then has the engine add.
+// [next]
+// Waits until tile n_block is the next to add. One thread calls it, which then has the engine add.
 // The acquire orders what this thread does itself. The engine adds in the async proxy, and that its
 // additions come after as well takes a fence (PTX ISA, "Memory Consistency Model: Proxies").
-__device__ inline void await_turn(int* turn, int n_block) {
-  while (ptx::load_acquire(turn) != n_block) {
+__device__ inline void await_next(int* next, int n_block) {
+  while (ptx::load_acquire(next) != n_block) {
   }
   ptx::fence_proxy_async_global();
 }
-// Waits until all additions of this thread are there, not just read from shared memory, and gives
-// the turn to the tile before. No fence between the two: the end of a bulk copy is one of the
-// proxies, its writes are then visible to this thread (PTX ISA, "Async proxy" and
+// Waits until all additions of this thread are there, not just read from shared memory, and lets
+// the tile before it add. No fence between the two: the end of a bulk copy is one of the proxies,
+// its writes are then visible to this thread (PTX ISA, "Async proxy" and
 // "cp.async.bulk.wait_group"), and a release passes on all that is.
-__device__ inline void pass_turn(int* turn, int n_block) {
+__device__ inline void set_next(int* next, int n_block) {
   ptx::cp_async_bulk_wait<0>();
-  ptx::store_release(turn, n_block - 1);
+  ptx::store_release(next, n_block - 1);
 }
-// [/turns]
+// [/next]
 
 // ---- before: log-sum-exp and D, and dQ = 0 -----------------------------------------------------
 // A CTA has a tile of queries of head blockIdx.y of sequence blockIdx.z, a warp eight of them.
@@ -181,10 +183,10 @@ __global__ void __launch_bounds__(256)
     its_lse[i] = lse[(size_t(at.block) * shape.heads + head) * q_rows + row];
   }
   if constexpr (kTileKeys > 0) {
-    // The first turn is that of the last key that a query of the whole tile sees.
+    // The first to add is the tile with the last key that a query of the whole tile sees.
     const int last = m_block * kTileQueries + kTileQueries - 1 + at.kv_len - at.q_len;
     const int key = causal ? min(last, at.kv_len - 1) : at.kv_len - 1;
-    if (threadIdx.x < 4) shape.turns()[tile * 4 + threadIdx.x] = key / kTileKeys;
+    if (threadIdx.x < 4) shape.next_tiles()[tile * 4 + threadIdx.x] = key / kTileKeys;
   }
   float4* const zero = reinterpret_cast<float4*>(shape.dq_sum + tile * (kTileQueries * kHeadDim));
 #pragma unroll

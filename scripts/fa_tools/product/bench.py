@@ -1,7 +1,7 @@
 """Measures kernels beside other libraries ("peers") on the GPU present: in one process, on the same tensors, by the same
 timer (bench/library.h).
 
-All are launched from CUDA graphs. In every round each kernel and each peer is timed once, one after another, each after
+All are launched from CUDA graphs, gradients from a queue that the GPU finds full. In every round each kernel and each peer is timed once, one after another, each after
 a rest, so that no one meets the clock that the one before left behind; every second round goes backwards. With
 --load-seconds two more rounds follow in which each has run so long without a pause: then a GPU at its power limit has
 lowered its clock. A time is the median over the rounds of each round's median; a kernel's ratio to a peer (above 1: the
@@ -41,7 +41,7 @@ EXAMPLE = """examples:
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
   scripts/fa bench --fp8 head --seq-len 4096              beyond/fp8 beside FlashAttention-3's and cuDNN's FP8
   scripts/fa bench 15 fp8 --fp8 none,rotated --inputs outliers   how far O is off in 16 bits and in eight
-  scripts/fa bench --gradients --mask causal --seq-len 1024,4096 gradients beside FlashAttention's and cuDNN's backward
+  scripts/fa bench --gradients --mask causal --seq-len 1024,4096 gradients next to FlashAttention's and cuDNN's backward
   scripts/fa bench causal split_keys --shapes 1 --in-a-row 20    problems that nobody has chosen, as a decoder's layers run
   scripts/fa bench --library build/cuda/lib/libfa_bench.so --protocol fa3-paper --dtype bf16 10
   scripts/fa bench --resume results/mine.json             the problems that an interrupted run has not measured
@@ -392,7 +392,7 @@ def table_of_gradients(records):
     titles = (*gradients.NAMES, "of what is allowed")
     yield from ("", " ".join([f"{'norm of the error':<{width}}", *(f"{title:>{max(9, len(title) + 2)}}" for title in titles)]))
     for here in by_problem(records):
-        yield from ("", describe(here[0]))
+        yield from ("", describe(here[0])[:WIDTH])
         for record in here:
             if of := record.get("error", {}).get("of_gradients"):
                 cells = (*(number(of[name], ".2e") for name in gradients.NAMES), number(record["error"]["bound_ratio"], ".0%"))
@@ -415,7 +415,7 @@ def legend(records):
         lines.append("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to "
                      f"{percent(max(more_there, key=abs), '+.2f')} off")
     if any("gradients" in record for record in passed(records)):
-        lines.append("TFLOP/s of gradients: of their five matrix products; O and log-sum-exp are there before the clock starts")
+        lines.append("gradients: TFLOP/s of five products; O and log-sum-exp are there before the clock starts")
     if any("fp8" in record for record in passed(records)):
         lines.append("FP8: without the rounding of Q, K and V, which comes before the clock starts and is timed by itself")
     if any("rounding_ms" in record for record in records):
@@ -683,6 +683,8 @@ def choose(args, protocols):
         for option in ("protocol", *of_problems, "dtype", "head_dim", "seq_len"):
             if getattr(args, option):
                 fail(f"--{option.replace('_', '-')} does not go with --shapes, which draws all of a problem")
+    if args.in_a_row and args.flush_l2:
+        fail("--flush-l2 empties the L2 before the first launch of a row alone: it does not go with --in-a-row")
     if args.inputs != "normal" and (args.score_std or args.shapes):
         fail(f"--{'score-std' if args.score_std else 'shapes'} is of normal inputs: it does not go with --inputs")
     if args.protocol is None and not given and not args.shapes:
@@ -721,8 +723,9 @@ def choose(args, protocols):
 def report(machine, args, records):
     name, settings = args.settings.get("name"), args.settings
     rounds = f"{settings['rounds']} round{'s' * (settings['rounds'] > 1)}"
+    in_a_row = f" of {settings['in_a_row']} in a row" if "in_a_row" in settings else ""
     print(f"{machine['gpu']}: {'protocol ' + name if name else 'no protocol by name'}, {rounds} of "
-          f"{settings['iterations']} launches, L2 {'cold' if settings['flush_l2'] else 'warm'}, "
+          f"{settings['iterations']} launches{in_a_row}, L2 {'cold' if settings['flush_l2'] else 'warm'}, "
           f"after {settings['rest_ms']:g} ms of rest")
     print("\n".join([*legend(records), "", *table(records, settings["load_seconds"]),
                      *table_of_rounding(records), *table_of_gradients(records)]))

@@ -2,8 +2,8 @@
 
 What must come out is known of every element, in float64. In each timed launch half of all columns of a head get another sign, which
 no launch can foresee: in Q and K the same ones, so that scores stay and the signs come out in dQ and dK, and in V, O and dO the
-same ones, so that they come out in dV. So every timed launch is checked whole. Needs torch, which add() of torch_attention has
-imported."""
+same ones, so that they come out in dV. So every timed launch is checked whole, in tiles of 64 rows. O and log-sum-exp are the same
+for all, and there before the clock starts. Launches are queued while the GPU sleeps, so that it never waits for Python."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ import statistics
 import time
 
 from fa_tools.product import torch_attention
-from fa_tools.product.harness import NotTaken, first_line
+from fa_tools.product.harness import Failed, NotTaken, first_line
 from fa_tools.product.torch_attention import Missing, import_first
 from fa_tools.records import attended_pairs, flops_of, short_name
 
@@ -21,14 +21,23 @@ NAMES = ("dQ", "dK", "dV")
 SCORES_AT_ONCE = 1 << 26  # of the reference: each takes some 50 bytes
 UNIT = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the most that rounding changes a number, as a share of it
 LEAST = {"fp16": 2.0**-24, "bf16": 2.0**-133}  # the smallest number above 0
+TILE = 64  # rows of a gradient that are judged together
+SLEEP_CYCLES = 40_000_000  # 20 ms, in which launches are queued
 SAMPLE_SECONDS = 0.002
+
+
+def in_tiles(rows):
+    """Sums over tiles of the last dimension, of TILE rows or more: what is left over goes to the last one."""
+    whole = max(1, rows.shape[-1] // TILE)
+    first = rows[..., :(whole - 1) * TILE]
+    return importlib.import_module("torch").cat([first.unflatten(-1, (whole - 1, TILE)).sum(-1), rows[..., (whole - 1) * TILE:].sum(-1, keepdim=True)], -1)
 
 
 # --- What must come out ----------------------------------------------------------------------------------------
 
 
 class Reference:
-    """In float64: O and log-sum-exp as a forward pass leaves them, the gradients, and of each gradient and head the square of the error
+    """In float64: O and log-sum-exp as a forward pass leaves them, the gradients, and of each tile of a gradient the square of the error
     that rounding makes of it (`expected`). With u half of the most that rounding changes a number, those that count are of P and
     of dS to 16 bits, u of each, of O, by which D is off, and of the gradients themselves; in fp16 also what is lost below the
     smallest normal number, and where scores are large, what fp32 leaves of them."""
@@ -39,7 +48,7 @@ class Reference:
         group, (n, m) = q.shape[1] // k.shape[1], (q.shape[-2], k.shape[-2])
         self.o, self.lse = torch.empty_like(q), torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
         self.gradients = [torch.zeros_like(each, dtype=torch.float32) for each in (q, k, v)]
-        self.expected = [torch.zeros(each.shape[:2], dtype=torch.float64, device=q.device) for each in (q, k, v)]
+        expected = [torch.zeros(each.shape[:3], dtype=torch.float64, device=q.device) for each in (q, k, v)]  # of each row
         at_once = max(1, SCORES_AT_ONCE // max(1, m))
         for b in range(k.shape[0]):
             for of_keys in range(k.shape[1]):
@@ -67,28 +76,31 @@ class Reference:
                         d_v += p.T @ gradient
                         off = u * (gradient * o).square().sum(-1, keepdim=True).sqrt()  # of delta, as O is rounded
                         squares = (u * d_s).square_() + (lost * p * (d_p.abs_() + delta.abs())).square_() + least**2
-                        self.expected[0][b, head] += scale**2 * ((squares @ keys.square()).sum() + (off * (p @ keys)).square().sum())
+                        expected[0][b, head, rows] = scale**2 * ((squares @ keys.square()).sum(-1) + (off * (p @ keys)).square().sum(-1))
                         squares += (off * p).square_()
-                        self.expected[1][b, of_keys] += scale**2 * (squares.T @ queries.square()).sum()
+                        expected[1][b, of_keys] += scale**2 * (squares.T @ queries.square()).sum(-1)
                         del d_s, d_p, squares
                         squares = p.square() * (u**2 + lost**2) + least**2
-                        self.expected[2][b, of_keys] += (squares.T @ gradient.square()).sum()
+                        expected[2][b, of_keys] += (squares.T @ gradient.square()).sum(-1)
                         self.o[b, head, rows], self.lse[b, head, rows] = o.to(q.dtype), lse[:, 0].float()
                         self.gradients[0][b, head, rows] = d_q.float()
                 self.gradients[1][b, of_keys], self.gradients[2][b, of_keys] = d_k.float(), d_v.float()
-        self.squares = [each.double().square().sum((-2, -1)) for each in self.gradients]
-        for expected, squares, each in zip(self.expected, self.squares, self.gradients):
-            expected += u**2 * squares + least**2 * each[0, 0].numel()
-        self.tolerance = [1.5 * (expected / squares.clamp_min(1e-300)).sqrt() for expected, squares in zip(self.expected, self.squares)]
+        of_rows = [each.double().square().sum(-1) for each in self.gradients]
+        self.squares = [in_tiles(each) for each in of_rows]
+        self.tolerance = []
+        for each, squares in zip(expected, of_rows):
+            each += u**2 * squares + least**2 * q.shape[-1]
+            few = 1 if each.shape[-1] >= TILE else 2  # of a few rows an error is less like its mean
+            self.tolerance.append(few * 1.5 * (in_tiles(each) / in_tiles(squares).clamp_min(1e-300)).sqrt())
 
     def squares_of_error(self, torch, found, signs=(1, 1, 1)):
-        """Of each gradient and head the sum of the squares of what it is off by."""
-        return [(each.float() * sign - right).square().sum((-2, -1), dtype=torch.float64)
+        """Of each tile of each gradient the sum of the squares of what it is off by."""
+        return [in_tiles((each.float() * sign - right).square().sum(-1, dtype=torch.float64))
                 for each, right, sign in zip(found, self.gradients, signs)]
 
     def worst(self, errors):
-        """(error over tolerance, error, tolerance) of the gradient and head that come nearest to it, or None if one is not finite;
-        the errors relative to the norm."""
+        """(error over tolerance, error, tolerance) of the tile that comes nearest to it, or None if one is not finite; the errors
+        relative to the norm."""
         found = []
         for error, squares, tolerance in zip(errors, self.squares, self.tolerance):
             relative = (error / squares.clamp_min(1e-300)).sqrt()
@@ -143,8 +155,8 @@ class Own:
 
 
 class Library:
-    """A peer. What its forward pass leaves beside O and log-sum-exp is made by prepare(), on the inputs of this launch, before the clock
-    starts."""
+    """A peer. It gets tensors that lie as [batch, seq_len, heads, head_dim], as its users have them: prepare() makes them of the inputs
+    of this launch, before the clock starts."""
 
     facts = {}
 
@@ -152,11 +164,13 @@ class Library:
         if "kv_len" in problem or "kv_heads" in problem and not self.groups:
             raise NotTaken("measured with as many queries as keys" + ("" if self.groups else ", and heads that share none"))
         self.torch, self.of, self.causal, self.scale = torch, of, "mask" in problem, problem["head_dim"] ** -0.5
-        self.deterministic = problem["gradients"] == "deterministic"
-        self.found, self.made = None, None
+        self.deterministic, self.found = problem["gradients"] == "deterministic", None
+        self.rows = {name: torch.empty_like(each.transpose(1, 2), memory_format=torch.contiguous_format)
+                     for name, each in of.items() if name != "lse"}
 
     def prepare(self):
-        pass
+        for name, rows in self.rows.items():
+            rows.copy_(self.of[name].transpose(1, 2))
 
     def poison(self):
         """Its outputs are new memory in each launch."""
@@ -167,7 +181,8 @@ class Library:
 
 
 class InPyTorch(Library):
-    """FlashAttention-2's or cuDNN's backward by PyTorch's own operators, `which` as they are called there."""
+    """FlashAttention-2's or cuDNN's backward by PyTorch's own operators, `which` as they are called there. What their forward pass
+    leaves beside O is made once: other signs do not change it."""
 
     groups = False
 
@@ -179,23 +194,31 @@ class InPyTorch(Library):
         if self.forward is None or self.backward is None:
             raise Missing(f"PyTorch {torch.__version__} has no backward of {implementation}")
 
-    def prepare(self):
-        q, k, v = (self.of[name] for name in "qkv")
+    def take(self, torch, problem, of):
+        super().take(torch, problem, of)
+        if self.is_cudnn and self.deterministic:
+            raise NotTaken("PyTorch does not tell cuDNN to be deterministic")
+        self.prepare()
+        self.heads = {name: rows.transpose(1, 2) for name, rows in self.rows.items()}
+        q, k, v, o = (self.heads[name] for name in "qkvo")
         if self.is_cudnn:
-            o, lse, *rest = self.forward(q, k, v, None, True, 0.0, self.causal, False, scale=self.scale)
+            _, lse, *rest = self.forward(q, k, v, None, True, 0.0, self.causal, False, scale=self.scale)
             q_begins, k_begins, q_longest, k_longest, seed, offset = rest[:6]
             self.made = (o, lse, seed, offset, None, q_begins, k_begins, q_longest, k_longest, 0.0, self.causal)
         else:
-            o, lse, q_begins, k_begins, q_longest, k_longest, seed, offset, *_ = self.forward(q, k, v, 0.0, self.causal, False, scale=self.scale)
+            _, lse, q_begins, k_begins, q_longest, k_longest, seed, offset, *_ = self.forward(q, k, v, 0.0, self.causal, False, scale=self.scale)
             self.made = (o, lse, q_begins, k_begins, q_longest, k_longest, 0.0, self.causal, seed, offset)
 
     def launch(self, _):
-        before = self.torch.are_deterministic_algorithms_enabled()
-        self.torch.use_deterministic_algorithms(self.deterministic)
+        torch, modes = self.torch, importlib.import_module("torch.utils.deterministic")
+        before = torch.are_deterministic_algorithms_enabled(), modes.fill_uninitialized_memory
+        torch.use_deterministic_algorithms(self.deterministic)
+        modes.fill_uninitialized_memory = False  # which would take time
         try:
-            self.found = self.backward(self.of["d_o"], *(self.of[name] for name in "qkv"), *self.made, scale=self.scale)
+            self.found = self.backward(self.heads["d_o"], *(self.heads[name] for name in "qkv"), *self.made, scale=self.scale)
         finally:
-            self.torch.use_deterministic_algorithms(before)
+            torch.use_deterministic_algorithms(before[0])
+            modes.fill_uninitialized_memory = before[1]
 
 
 class FlashAttention3(Library):
@@ -218,14 +241,7 @@ class FlashAttention3(Library):
 
     def take(self, torch, problem, of):
         super().take(torch, problem, of)
-        # [batch, seq_len, heads, head_dim], as its users have them.
-        self.rows = {name: torch.empty_like(each.transpose(1, 2), memory_format=torch.contiguous_format)
-                     for name, each in of.items() if name != "lse"}
         self.gradients = [torch.empty_like(self.rows[name]) for name in "qkv"]
-
-    def prepare(self):
-        for name, rows in self.rows.items():
-            rows.copy_(self.of[name].transpose(1, 2))
 
     def poison(self):
         for each in self.gradients:
@@ -303,8 +319,11 @@ class Gradients:
         steps, done = len(names) * (1 + rounds), 0
         say("computing the reference", 0, steps)
         with torch.no_grad():
-            self.originals = self.make(problem, protocol)
-            self.reference = Reference(torch, problem, *self.originals.values())
+            try:
+                self.originals = self.make(problem, protocol)
+                self.reference = Reference(torch, problem, *self.originals.values())
+            except RuntimeError as why:  # such as too little memory
+                raise Failed(first_line(why)) from None
             self.originals["o"] = self.reference.o
             self.of = {name: each.clone() for name, each in self.originals.items()} | {"lse": self.reference.lse}
             self.problem = problem
@@ -357,10 +376,8 @@ class Gradients:
             record["error"] = {"max_abs": largest if worst else None, "rel": rel, "tolerance": tolerance, "bound_ratio": over,
                                "checked_rows": sum(each[..., 0].numel() for each in found),
                                "of_gradients": {name: value if math.isfinite(value) else None for name, value in zip(NAMES, off)}}
-            if worst is None:
-                raise WrongLaunch("a gradient was never written or is not finite")
-            if over > 1:
-                raise WrongLaunch(f"a head is off by {rel:.3g} of its norm, allowed are {tolerance:.3g}")
+            if worst is None or over > 1:
+                raise WrongLaunch(self.reason(worst))
 
         self.judge(record, body)
         return record
@@ -384,63 +401,58 @@ class Gradients:
         return signs.repeat_interleave(tensor.shape[1] // signs.shape[1], 1)
 
     def add_round(self, runner, record, protocol):
-        """Times launches from a CUDA graph, after a rest and a warm-up."""
+        """Times launches after a rest and a warm-up."""
         torch = self.torch
         runner.take(torch, self.problem, self.of)
         self.change(None)
         runner.prepare()
         budget, spent, warmed = 1000 * protocol["max_seconds"], 0.0, 0
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            while warmed < 1 or warmed < protocol["warmup"] and spent < budget / 4:
-                first.record()
-                runner.launch(self.stream())
-                last.record()
-                last.synchronize()
-                spent += first.elapsed_time(last)
-                warmed += 1
+        while warmed < 1 or warmed < protocol["warmup"] and spent < budget / 4:
+            first.record()
+            runner.launch(self.stream())
+            last.record()
+            last.synchronize()
+            spent += first.elapsed_time(last)
+            warmed += 1
         planned = max(1, min(protocol["iterations"], int(budget * warmed / max(spent, 1e-6))))
         keys = self.originals["k"].shape
         signs = (torch.randint(0, 2, (planned, 2, keys[0], keys[1], 1, keys[3]), device=self.here) * 2 - 1).to(self.originals["k"].dtype)
-        errors = [torch.zeros(planned, *each.shape, dtype=torch.float64, device=self.here) for each in self.reference.expected]
-        events = [[torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)] for _ in range(planned)]
-        torch.cuda.synchronize()
-        warm_up, timed = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(warm_up, stream=side):
-            for _ in range(warmed):
-                runner.launch(self.stream())
-        with torch.cuda.graph(timed, stream=side):
-            for i in range(planned):
-                self.change(signs[i])
-                runner.prepare()
-                runner.poison()
-                events[i][0].record()
-                runner.launch(self.stream())
-                events[i][1].record()
-                found = runner.output()
-                of_this = [self.for_heads(signs[i][0 if n < 2 else 1], each).float() for n, each in enumerate(found)]
-                for all_of_them, error in zip(errors, self.reference.squares_of_error(torch, found, of_this)):
-                    all_of_them[i].copy_(error)
-                found = None
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(planned)]
+        begun, ended, errors, samples = torch.cuda.Event(), torch.cuda.Event(), [], []
         torch.cuda.synchronize()
         time.sleep(protocol["rest_ms"] / 1000)
-        end = torch.cuda.Event()
-        with torch.cuda.stream(side):
-            warm_up.replay()
-            timed.replay()
-            end.record()
-        samples = []
-        while not end.query():
-            time.sleep(SAMPLE_SECONDS)
-            samples.append(self.harness.ask({"op": "sample"}))
-        torch.cuda.synchronize()
+        torch.cuda._sleep(SLEEP_CYCLES)
+        for _ in range(warmed):
+            runner.launch(self.stream())
+        begun.record()
         for i in range(planned):
-            worst = self.reference.worst([each[i] for each in errors])
+            self.change(signs[i])
+            runner.prepare()
+            runner.poison()
+            events[i][0].record()
+            runner.launch(self.stream())
+            events[i][1].record()
+            found = runner.output()
+            of_this = [self.for_heads(signs[i][0 if n < 2 else 1], each).float() for n, each in enumerate(found)]
+            errors.append(self.reference.squares_of_error(torch, found, of_this))
+            found = None
+        ended.record()
+        while not begun.query():
+            time.sleep(SAMPLE_SECONDS)
+        while not ended.query():
+            samples.append(self.harness.ask({"op": "sample"}))
+            time.sleep(SAMPLE_SECONDS)
+        torch.cuda.synchronize()
+        for i, of_launch in enumerate(errors):
+            worst = self.reference.worst(of_launch)
             if worst is None or worst[0] > 1:
-                raise WrongLaunch(f"timed launch {i + 1} of {planned}: " + ("a gradient was never written or is not finite" if worst is None else
-                                  f"a head is off by {worst[1]:.3g} of its norm, allowed are {worst[2]:.3g}"))
+                raise WrongLaunch(f"timed launch {i + 1} of {planned}: {self.reason(worst)}")
         record["rounds"].append((sorted(a.elapsed_time(b) for a, b in events), samples))
+
+    def reason(self, worst):
+        return ("a gradient was never written or is not finite" if worst is None else
+                f"{TILE} rows are off by {worst[1]:.3g} of their norm, allowed are {worst[2]:.3g}")
 
     def finished(self, record, runner):
         """The record as results files have it."""
