@@ -66,6 +66,7 @@ __device__ __forceinline__ float warp_max(float value) {
 // times as long.
 template <int kHeadDim>
 __device__ __forceinline__ void rotate(float (&row)[kHeadDim / 32]) {
+  // [rotate]
   const int lane_idx = threadIdx.x % 32;
   for (int i = 0; i < kHeadDim / 32; i++) {
     if (has_minus(32 * i + lane_idx)) row[i] = -row[i];
@@ -84,6 +85,7 @@ __device__ __forceinline__ void rotate(float (&row)[kHeadDim / 32]) {
       row[i + distance] = low - high;
     }
   }
+  // [/rotate]
 }
 
 struct SharedStorage {

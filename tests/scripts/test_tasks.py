@@ -18,7 +18,7 @@ from tool_test import copy_repository
 
 from fa_tools.press.links import problem_with
 from fa_tools.product import emulate
-from fa_tools.product.examiner import PATTERNS
+from fa_tools.product.examiner import PATTERNS, plain
 from fa_tools.product.tasks import BEGIN, END, read_tasks
 
 TASKS = read_tasks()
@@ -43,8 +43,14 @@ class Said(unittest.TestCase):
 
     def test_a_kernel_names_its_tasks(self):
         for kernel, names in (("5", ["05_ldmatrix", "05_row_max"]), ("causal", ["beyond_mask", "beyond_step"]),
-                              ("beyond/split_keys", ["beyond_pieces", "beyond_parts"]), ("swizzle", []), ("one_wgmma", [])):
+                              ("beyond/split_keys", ["beyond_pieces", "beyond_parts"]),
+                              ("fp8", ["beyond_key_order"]), ("fp8_plain", ["beyond_rotation"]), ("swizzle", []), ("one_wgmma", [])):
             self.assertEqual([task.name for task in TASKS.values() if task.is_of(kernel)], names)
+
+    def test_a_mistake_is_known_by_whatever_name_its_kernel_has(self):
+        said = [plain({"verdict": "stops", "reason": f"{name}, CTA ({cta},0,0): data race on byte 7 of shared memory"}, TASKS["beyond_step"])
+                for cta, name in enumerate(("05_mma", "beyond/fp8", "beyond_key_order_6", "backward_plain"))]
+        self.assertEqual(said, said[:1] * 4)
 
     def test_each_says_what_it_needs_to(self):
         for task in TASKS.values():

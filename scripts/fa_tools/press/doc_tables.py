@@ -3,6 +3,7 @@
 import fnmatch
 import re
 from functools import lru_cache
+from pathlib import Path
 
 from fa_tools.cards import BOOK, EMULATOR, cards, file_named, has_file
 from fa_tools.laboratory import reproduce
@@ -307,7 +308,7 @@ def tasks(spec):
     """all: the tasks of scripts/fa try, a table per group. A kernel's number, or beyond/NAME: those of its chapter, in a sentence."""
     known = [task for task in read_tasks().values() if not task.bug]
     if spec != "all":
-        own = [task for task in known if spec in (task.number, f"{task.number}/{task.source.stem}")]
+        own = [task for task in known if spec in (task.number, f"{task.number}/{Path(task.read.partition('#')[0]).stem}")]
         if not own:
             raise Refused(f"there is no task of kernel {spec}")
         names = [f"`{task.name}` ({task.minutes}{' minutes' * (not i)})" for i, task in enumerate(own)]

@@ -20,7 +20,7 @@ from fa_tools.tools import ROOT, Parser, Refused, busy, fail, make_folder, or_fa
 DESCRIPTION = """Kernels with a hole, or with somebody else's bug, for you to complete. The first call writes the file into
 the folder try/ and says what to do. Every further call compiles your file for the emulator and tells you what
 the checks find: numbers on ordinary and on hard inputs, races, deadlocks, bank conflicts."""
-EXAMPLE = """A kernel's number, or causal or split_keys, stands for the kernel's first task that you have not solved. Everything
+EXAMPLE = """A kernel's number, or a name such as causal or fp8, stands for the kernel's first task that you have not solved. Everything
 behind -- is for the kernel's own program, which then runs with your file: --inputs, --seq-len, --completion early ...
 
 examples:

@@ -33,7 +33,7 @@ def environment(task):
     """How programs of this task are made (emulate.pattern), and what every result depends on besides its source."""
     pattern = PATTERNS[task.number not in ("01", "02", "03")]
     how = emulate.pattern(pattern, of_kernel=True) if task.is_kernel else emulate.pattern(emulate.EXAMPLE)
-    return how, emulate.digest_of(how, [Path(__file__)]).hexdigest()
+    return how, emulate.digest_of(how, [Path(__file__), *sorted((ROOT / "kernels").rglob("*.h"))]).hexdigest()
 
 
 def includes():
@@ -132,7 +132,7 @@ def launches_of(task):
     """{key: options} of what is run: problems that are large enough to show mistakes, and no larger."""
     if not task.is_kernel:
         return {"ordinary": "", "other order": "schedule=random seed=2"}
-    registration = task.source.read_text(encoding="utf-8").partition("Registration<Launcher>")[2]
+    registration = re.search(r"Registration<\w+> registration.*|$", task.kernel.read_text(encoding="utf-8"), re.S)[0]
     hopper = "Needs{90" in registration
     trait = re.search(r"Traits::k(\w+)|$", registration)[1]
     slow, max_free, persistent = trait == "Slow", trait == "MaxFree", trait in ("Persistent", "MaxFree")
@@ -140,8 +140,9 @@ def launches_of(task):
     problem = task.problem or ["--heads", "1" if hopper and not persistent else "2", "--seq-len", str(tokens)]
     small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if task.number < "14" else problem
     hard = HARD + (HOT if max_free else ())
+    in_fp8 = problem[problem.index("--fp8") :][:2] if "--fp8" in problem else []
     return {"ordinary": [*problem, "--no-races"], **{inputs: [*small, "--inputs", inputs, "--no-races"] for inputs in hard},
-            "other shape": [*OTHER, "256" if slow else "384"],
+            "other shape": [*in_fp8, *OTHER, "256" if slow else "384"],
             **({"early copies": [*problem, "--completion", "early", "--no-races"]} if trait not in (None, "Slow") else {}), "races": problem}
 
 
@@ -167,7 +168,12 @@ class Examiner:
         if not program.is_file():
             for old in self.folder.glob(f"{path.stem}-*"):  # of an earlier text
                 old.unlink()
-            emulate.make(self.how, path, program, *FLAGS, seconds=COMPILING)
+            with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
+                unit = path
+                if self.task.kernel != self.task.source:
+                    unit = Path(temporary) / "unit.cu"
+                    unit.write_text(self.task.unit(path.read_text(encoding="utf-8", errors="replace"), path), encoding="utf-8")
+                emulate.make(self.how, unit, program, *FLAGS, seconds=COMPILING)
         return program
 
     def cached(self, text, where=""):
@@ -229,7 +235,7 @@ class Examiner:
             write_whole(self.sources / f"{label}.cu", text)
         if self.task.is_kernel and len(missing) > 1:
             own = {label: re.sub(r"namespace fa::\w+", f"namespace fa::{re.sub(r'^(?=[0-9])', 'k', label)}",
-                                 re.sub(r'registration\{\s*"[^"]+"', f'registration{{"{label}"', text))
+                                 re.sub(r'registration\{\s*"[^"]+"', f'registration{{"{label}"', self.task.unit(text, f"{label}.cu")))
                    for label, text in missing.items()}
             with tempfile.TemporaryDirectory(dir=self.folder) as temporary, contextlib.suppress(emulate.CompileError):
                 for label, text in own.items():
@@ -295,7 +301,7 @@ def plain(ran, task):
     first, _, more = reason.partition("\n")
     if first.startswith("deadlock"):
         return re.sub(r" at \S+:\d+", "", more)
-    first, missing = (re.sub(r"\S+\.cu\b|\b(\d\d|case)_\w+|(?<!phase )\b\d+", "#", text)
+    first, missing = (re.sub(r"\S+\.cu\b|\b(\d\d|case|beyond|backward)[/_]\w+|(?<!phase )\b\d+", "#", text)
                       for text in (first, next(iter(re.findall("Missing: .*", more)), "")))
     return first[:80] + missing
 

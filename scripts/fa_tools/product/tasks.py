@@ -41,6 +41,7 @@ class Task:
         if len(sources) != 1 or not sources[0].is_file():
             raise Refused("is about a source that is not there")
         self.source = sources[0]
+        self.kernel = self.source.with_suffix(".cu")  # that includes the source, if that is a header
         self.number = {"kernels": number, "beyond": "beyond"}.get(self.source.parent.name)  # of the kernel
         self.is_kernel = self.number is not None
         self.read = entry.get("read", f"{self.source.stem}.md")
@@ -93,6 +94,27 @@ class Task:
                 result.append(f"{indent}// {END} ".ljust(WIDTH, "="))
             end = after
         return "\n".join(line for line in result + lines[end:] if not MARK.match(line)) + "\n"
+
+    def unit(self, text, name):
+        """What is compiled of a text, which messages call `name`: of a header the kernel around it."""
+        if self.kernel == self.source:
+            return text
+        include, done = f'#include "{self.source.relative_to(ROOT)}"', set()
+
+        def whole(its_name, its_text):
+            """With the headers in it that include the source, and the text in the source's place."""
+            def inner(found):
+                header = ROOT / found[1]
+                lines = text if header == self.source else header.read_text(encoding="utf-8")
+                if header != self.source and include not in lines:
+                    return found[0]
+                own = "" if header in done else whole(name if header == self.source else header, lines)
+                done.add(header)
+                return f'{own}\n#line {its_text.count(chr(10), 0, found.start()) + 2} "{its_name}"'
+
+            return f'#line 1 "{its_name}"\n' + re.sub(r'^#include "(kernels/.*)"$', inner, its_text, flags=re.M)
+
+        return whole(self.kernel, self.kernel.read_text(encoding="utf-8")).replace("#pragma once\n", "\n")
 
     def answer(self):
         """What stands in the holes of the source."""
