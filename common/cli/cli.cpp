@@ -25,6 +25,7 @@
 #include "common/harness/json.h"
 #include "common/harness/results.h"
 #include "common/harness/sources.h"
+#include "common/launch/gradients.h"
 
 namespace fa {
 namespace {
@@ -45,6 +46,7 @@ int exit_code_of(const std::vector<Record>& records) {
 // counted. Returns the exit code.
 int check_more_tiles(const Request& request, const std::vector<Record>& records, bool color) {
   if (!request.default_shape || !sees_accesses() || !request.backend.races) return 0;
+  if (kernels().empty()) return 0;  // they compute gradients
   std::vector<const Kernel*> kernels, tma_kernels;
   for (size_t i = 0; i < records.size(); i++) {
     const auto copies_by = [&](const char* kind) {
@@ -130,7 +132,12 @@ int run_kernels(Request& request, const std::vector<std::string>& command) {
     say("making inputs and reference ...");
     Runner runner(problem, make_inputs(problem, protocol.inputs, protocol.seed), protocol);
     std::vector<Record> measured;
-    if (traced) {
+    if (kernels().empty()) {  // a program of gradients
+      const Inputs inputs = make_inputs(problem, protocol.inputs, protocol.seed);
+      for (const Kernel* const each : request.kernels) {
+        measured.push_back(runner.verify(find_gradient_kernel(each->name), inputs));
+      }
+    } else if (traced) {
       measured = measure_traced(runner, *request.kernels[0], request.trace, protocol, tell);
       recorded = measured;
     } else {

@@ -14,6 +14,7 @@
 #include "common/cli/trace_option.h"
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
+#include "common/launch/gradients.h"
 
 namespace fa {
 namespace {
@@ -353,6 +354,15 @@ void check_files(const Parser& app, const Arguments& arguments) {
   }
 }
 
+// All kernels of this program; of one that has kernels of gradients alone, those.
+std::vector<const Kernel*> all_kernels() {
+  std::vector<const Kernel*> all;
+  for (const Kernel& kernel : kernels()) all.push_back(&kernel);
+  if (!all.empty()) return all;
+  for (const GradientKernel& each : gradient_kernels()) all.push_back(&each.kernel);
+  return all;
+}
+
 Request request_of(const Parser& app, const Arguments& arguments) {
   Request request;
   request.trace = arguments.trace;
@@ -366,11 +376,11 @@ Request request_of(const Parser& app, const Arguments& arguments) {
   if (!arguments.trace.path.empty()) request.backend.traced_cta = arguments.trace.cta;
 
   for (const std::string& name : arguments.kernels) {  // null: the best, of problems read below
-    request.kernels.push_back(name == kBest ? nullptr : &find_kernel(name));
+    request.kernels.push_back(name == kBest       ? nullptr
+                              : kernels().empty() ? &find_gradient_kernel(name).kernel
+                                                  : &find_kernel(name));
   }
-  if (request.kernels.empty()) {
-    for (const Kernel& kernel : kernels()) request.kernels.push_back(&kernel);
-  }
+  if (request.kernels.empty()) request.kernels = all_kernels();
   if ((arguments.counters == "full" || arguments.counters == "summary") && !sees_accesses()) {
     throw BadInput("--counters " + arguments.counters +
                    " needs the checked build (build/emulator-checked); this one does not see loads "
@@ -388,6 +398,9 @@ Request request_of(const Parser& app, const Arguments& arguments) {
   }
   if (app.has("--trace-cta") && arguments.trace.path.empty()) {
     throw BadInput("--trace-cta belongs to --trace: give a file, too");
+  }
+  if (kernels().empty() && !arguments.trace.path.empty()) {
+    throw BadInput("--trace does not go with kernels of gradients");
   }
   check_trace(arguments.trace, request.kernels.size(), request.problems.size(), request.protocol);
   request.default_shape = arguments.problems.empty() && arguments.trace.path.empty() &&

@@ -119,9 +119,11 @@ __global__ void key_kernel(Gradients<T> a) {
       const Row d_o = Row::of(a.d_o + in_o);
       const float lost = d_o.dot(Row::of(a.o + in_o));
       const float lse = a.lse[(size_t(place.block) * a.heads + head) * a.q_rows + q_row];
+      // [column]
       const float p = expf(q.dot(k) * a.scale - lse);
       d_v.add(p, d_o);                      // P^T dO
       d_k.add(p * (d_o.dot(v) - lost), q);  // dS^T Q
+      // [/column]
     }
   }
   d_k.store(a.d_k + in_k, a.scale);

@@ -140,9 +140,10 @@ def launches_of(task):
     problem = task.problem or ["--heads", "1" if hopper and not persistent else "2", "--seq-len", str(tokens)]
     small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if task.number < "14" else problem
     hard = HARD + (HOT if max_free else ())
+    other = "128" if task.source.parent.name == "backward" else "256" if slow else "384"
     in_fp8 = problem[problem.index("--fp8") :][:2] if "--fp8" in problem else []
     return {"ordinary": [*problem, "--no-races"], **{inputs: [*small, "--inputs", inputs, "--no-races"] for inputs in hard},
-            "other shape": [*in_fp8, *OTHER, "256" if slow else "384"],
+            "other shape": [*in_fp8, *OTHER, other],
             **({"early copies": [*problem, "--completion", "early", "--no-races"]} if trait not in (None, "Slow") else {}), "races": problem}
 
 

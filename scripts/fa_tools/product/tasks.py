@@ -42,7 +42,7 @@ class Task:
             raise Refused("is about a source that is not there")
         self.source = sources[0]
         self.kernel = self.source.with_suffix(".cu")  # that includes the source, if that is a header
-        self.number = {"kernels": number, "beyond": "beyond"}.get(self.source.parent.name)  # of the kernel
+        self.number = {"kernels": number, "beyond": "beyond", "backward": "beyond"}.get(self.source.parent.name)  # of the kernel
         self.is_kernel = self.number is not None
         self.read = entry.get("read", f"{self.source.stem}.md")
 
