@@ -1,7 +1,7 @@
 """Problems as servers have them, drawn by a seed, so that nobody can tune a kernel to them.
 
 From one sequence to 64, of 1 to 20,000 queries and as many keys or more, with 1 to 64 heads that share 1, 2, 4 or 8 heads of keys,
-with and without a causal mask. Numbers are drawn by their logarithm, so hardly any is the multiple of a tile. Scores spread by 1 nat, in one problem of
+with and without a causal mask. Numbers are drawn by their logarithm, so few are multiples of a tile. Scores spread by 1 nat, in one problem of
 five by 5 or 20. What takes more than a few milliseconds on a large GPU, or more memory than a small one has, is drawn again."""
 
 import random
