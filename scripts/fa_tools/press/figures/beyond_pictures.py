@@ -269,7 +269,7 @@ def rotation(p):
 # ---- who owns which gradient --------------------------------------------------------------------------------------------
 
 @figure("backward_owners", 412, "backward: which CTA has which tiles, and where their sums go",
-        "384 queries, 384 keys, three CTAs", "a cell: S, P, dP and dS of 64 queries and 128 keys", narrow=430)
+        "384 queries, 384 keys, three CTAs", "a cell: S, P, dP and dS of 64 queries and 128 keys")
 def owners(p):
     left, top, wide, high, rows = 150, 108, 150, 34, 6
     looks, end = (BLUE, ORANGE, GREEN), left + 3 * wide
