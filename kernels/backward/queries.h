@@ -128,11 +128,10 @@ struct Shape {
 // ---- dQ in one order ----------------------------------------------------------------------------
 // The tiles of keys add to a tile of queries one after the other, from the last that sees it down
 // to number 0. CTAs have them in this order, too (keys_of), so that each waits for a CTA before it,
-// which runs already or is over if CTAs begin in the order of their numbers. All GPUs that we know
-// of begin them so, and FlashAttention's deterministic gradients rest on it as well, but CUDA does
-// not promise it: on a GPU with another order a launch might never end. With a mask the CTA that is
-// waited for is also two tiles of queries ahead: a tile of keys begins at its diagonal, where it is
-// the first to add.
+// which runs already or is over if CTAs begin in the order of their numbers. CUDA does not promise
+// that, and in another order a launch might never end. With a mask the CTA that is waited for is
+// also two tiles of queries ahead: a tile of keys begins at its diagonal, where it is the first to
+// add.
 
 // [next]
 // Waits until tile n_block is the next to add. One thread calls it, which then has the engine add.
