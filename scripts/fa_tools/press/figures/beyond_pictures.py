@@ -268,23 +268,23 @@ def rotation(p):
 
 # ---- who owns which gradient --------------------------------------------------------------------------------------------
 
-@figure("backward_owners", 412, "backward: which CTA has which tiles, and where their sums go",
-        "384 queries, 384 keys, three CTAs", "a cell: S, P, dP and dS of 64 queries and 128 keys")
+@figure("backward_owners", 424, "backward: which CTA has which tiles, and where their sums go",
+        "384 queries, 384 keys, three CTAs", "a cell: S, P, dP and dS of 64 queries and 128 keys", width=560)
 def owners(p):
-    left, top, wide, high, rows = 150, 108, 150, 34, 6
+    left, top, wide, high, rows = 138, 112, 102, 34, 6
     looks, end = (BLUE, ORANGE, GREEN), left + 3 * wide
     for column, look in enumerate(looks):
         x = left + column * wide
-        p.text(x + wide / 2, top - 10, f"CTA {column}: keys {128 * column} to {128 * column + 127}", 11.5)
+        p.lines(x + wide / 2, top - 25, 15, (f"CTA {column}", f"keys {128 * column} to {128 * column + 127}"), 12, INK.text, "middle")
         for row in range(rows):
-            p.block(x + 3, top + row * high, wide - 6, high - 5, "S  P  dP  dS", look, 11)
-        p.block(x + 20, top + rows * high + 30, wide - 40, 30, "dK, dV", (look[1], look[1]), 12.5, INK.background)
+            p.block(x + 3, top + row * high, wide - 6, high - 5, "S  P  dP  dS", look, 12)
+        p.block(x + 12, top + rows * high + 30, wide - 24, 30, "dK, dV", (look[1], look[1]), 12.5, INK.background)
         p.arrow(x + wide / 2, top + rows * high - 2, x + wide / 2, top + rows * high + 27, look[1], 2.4)
     for row in range(rows):
         y = top + row * high + (high - 5) / 2
-        p.text(left - 10, y + 4, f"queries {64 * row} to {64 * row + 63}", 11.5, INK.muted, "end")
-        p.arrow(end + 4, y, end + 46, y, INK.line, 1.8)
-        p.block(end + 50, y - 13, 76, 26, "dQ", GREY, 12.5)
-    p.lines(end + 140, top + 60, 19, ("Of dQ three CTAs", "each have a part, so", "they add to a sum", "in global memory."), 12.5)
-    p.text(left - 10, top + rows * high + 50, "in registers, of one CTA", 11.5, INK.muted, "end")
-    p.note(400, "Down a column nothing is shared. Along a row nobody owns the sum.", size=12)
+        p.text(left - 10, y + 4, f"queries {64 * row} to {64 * row + 63}", 12, INK.muted, "end")
+        p.arrow(end + 4, y, end + 34, y, INK.line, 1.8)
+        p.block(end + 38, y - 13, 56, 26, "dQ", GREY, 12.5)
+    p.lines(left - 10, top + rows * high + 42, 15, ("in registers", "of one CTA"), 12, INK.muted, "end")
+    p.lines(end + 66, top + rows * high + 42, 15, ("added up in", "global memory"), 12, INK.muted, "middle")
+    p.note(404, "Down a column nothing is shared. Along a row three CTAs each have a part of dQ.", size=12)
