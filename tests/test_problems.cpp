@@ -1025,23 +1025,32 @@ TEST(Strides, ThatNoKernelTakesAreBadInput) {
             "takes contiguous tensors alone");
 }
 
-// From one piece of the keys to more pieces than a CTA merges at a time, some of them without a
-// key, or none but empty ones.
+// From one piece of the keys to more pieces than are merged at a time, some of them without a key,
+// or none but empty ones; rows for one consumer of share_tiles and for two, and with pages.
 TEST(SplitKeys, AnyNumberOfPiecesIsMerged) {
-  for (const int sms : {1, 20, 132}) {
-    emu::options().sms = sms;
-    for (const auto& [queries, pages] : {std::pair{1, false}, {3, false}, {3, true}}) {
-      Problem p = problem(1, 8, queries, 64, Dtype::kBf16);
-      p.kv_len = 30'011;
-      p.kv_heads = 1;
-      p.mask = Mask::kCausal;
-      if (pages) p.page(64, {9'001, 0, 700});
-      const Record record = run_once(find_kernel("split_keys"), p, "normal", 1);
-      EXPECT_EQ(record.status, Status::kPassed) << sms << " SMs: " << record.reason;
+  struct Case {
+    int queries, keys;
+    bool pages;
+  };
+  for (const char* const kernel : {"split_keys", "share_tiles"}) {
+    for (const int sms : {1, 20, 132}) {
+      emu::options().sms = sms;
+      for (const auto& [queries, keys, pages] :
+           {Case{1, 30'011, false}, {3, 30'011, false}, {3, 30'011, true}, {20, 3'001, true}}) {
+        Problem p = problem(1, 8, queries, 64, Dtype::kBf16);
+        p.kv_len = keys;
+        p.kv_heads = 1;
+        p.mask = Mask::kCausal;
+        if (pages) p.page(64, {keys * 3 / 10, 0, 700});
+        const Record record = run_once(find_kernel(kernel), p, "normal", 1);
+        EXPECT_EQ(record.status, Status::kPassed)
+            << kernel << " on " << sms << " SMs, " << describe(p) << ": " << record.reason;
+      }
     }
   }
   emu::options() = {};
 }
+
 // A kernel that counts at the beginning of its workspace begins with zeros there, also where
 // another one has written into a workspace of the same size, and then with what its own last launch
 // has left. The rest of the workspace stays as nobody has written it.

@@ -160,9 +160,36 @@ TEST_P(SplitKeys, HasNoRacesInTwoRounds) {
     }
   }
 }
+// Few SMs, so that a CTA of share_tiles has whole query tiles between parts of others; rows that
+// fill no tile, and keys that fill no page.
+TEST_P(SplitKeys, HasNoRacesOnFewSms) {
+  std::vector<Problem> problems;
+  for (const bool causal : {false, true}) {
+    Problem p = problem(2, 10, 45, causal ? 128 : 64, causal ? Dtype::kBf16 : Dtype::kFp16);
+    p.kv_len = 400;
+    p.kv_heads = 2;
+    p.mask = causal ? Mask::kCausal : Mask::kNone;
+    problems.push_back(p);
+    p.page(causal ? 16 : 256, {300, 0, 17});
+    problems.push_back(p);
+  }
+  if (GetParam().takes.packed) {
+    problems.push_back(problems.front());
+    problems.back().pack({{300, 300}, {0, 5}, {17, 200}, {3, 0}});
+  }
+  for (const Problem& p : problems) {
+    for (const auto& [sms, seed] : {std::pair{1, 1}, {3, 2}, {7, 3}}) {
+      random_order(uint64_t(seed));
+      emu::options().sms = sms;
+      const Record record = run_once(GetParam(), p, "normal", 1);
+      EXPECT_EQ(record.status, Status::kPassed)
+          << describe(p) << " on " << sms << " SMs: " << record.reason;
+    }
+  }
+}
 std::vector<Kernel> split_keys() {
   if (!kernels().front().name.starts_with("beyond/")) return {};
-  return {find_kernel("split_keys")};
+  return {find_kernel("split_keys"), find_kernel("share_tiles")};
 }
 INSTANTIATE_TEST_SUITE_P(Kernels, SplitKeys, testing::ValuesIn(split_keys()), kernel_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SplitKeys);  // the program of the numbered kernels

@@ -166,6 +166,49 @@ TEST(Rows, InAnotherOrderByFiveDimensions) {
   }
 }
 
+// The way back: rows of the box to where the five dimensions say.
+__global__ void returned_kernel(const __grid_constant__ TensorMap map, const uint8_t* rows,
+                                int group) {
+#if FA_HOPPER
+  auto& smem = shared_storage<Storage>();
+  for (int i = threadIdx.x; i < 64 * 128; i += 32) smem.tile[i] = rows[i];
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x == 0) {
+    ptx::cp_async_bulk_tensor_store_5d(&map, {0, 0, 0, 0, group}, smem.tile);
+    ptx::cp_async_bulk_commit();
+    ptx::cp_async_bulk_wait<0>();
+  }
+#endif
+}
+
+TEST(Rows, ReturnToTheirPlacesByFiveDimensions) {
+  FA_NEEDS_HOPPER;
+  constexpr uint64_t kRow = 128, kGroups = 6;
+  std::vector<uint8_t> rows(64 * kRow);
+  for (size_t i = 0; i < rows.size(); i++)
+    rows[i] = uint8_t(1 + (i / kRow * 5 + i % kRow * 3) % 255);
+  const Buffer box = upload("rows", rows);
+  for (const int group : {1, 4}) {  // of the second box, half lies past the end
+    const Buffer out = upload("out", std::vector<uint8_t>(kGroups * 16 * kRow));
+    const TensorMap map = make_tensor_map(
+        static_cast<const uint8_t*>(out.data()), {kRow, 2, 4, 2, kGroups},
+        {kRow, 4 * kRow, 2 * kRow, 16 * kRow}, {kRow, 2, 4, 2, 4}, SwizzleMode::k128Bytes);
+    run<returned_kernel>({dim3(1), dim3(32), sizeof(Storage)}, map, box, group);
+    const auto result = download<uint8_t>(out);
+    std::vector<uint8_t> expected(result.size());
+    for (int row = 0; row < 64; row++) {
+      const int e = row % 2, c = row / 2 % 4, b = row / 8 % 2;
+      const size_t to = size_t(16 * (group + row / 16) + 4 * c + 2 * b + e);
+      for (int i = 0; i < int(kRow) && to < kGroups * 16; i++) {
+        const int at = row * int(kRow) + (i / 16 ^ row % 8) * 16 + i % 16;
+        expected[to * kRow + size_t(i)] = rows[size_t(at)];
+      }
+    }
+    EXPECT_EQ(result, expected);
+  }
+}
+
 // ---- a ring of stages over many laps ------------------------------------------------------------
 constexpr int kStages = 2, kRounds = 37, kConsumers = 3;
 

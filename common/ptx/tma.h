@@ -2,9 +2,9 @@
 // it. PTX ISA, "Data Movement and Conversion Instructions: Bulk copy: cp.async.bulk,
 // cp.async.bulk.tensor" (sm_90).
 //
-// A tensor map, made by the host (common/launch/tensor_map.h), says where a tensor of up to four
-// dimensions, for loads five, lies in global memory, how large a box of it one copy moves and how
-// the box is swizzled in shared memory. coords: the box's first element in the tensor, the
+// A tensor map, made by the host (common/launch/tensor_map.h), says where a tensor of up to five
+// dimensions lies in global memory, how large a box of it one copy moves and how the box is
+// swizzled in shared memory. coords: the box's first element in the tensor, the
 // innermost dimension first. A load's box may reach over the tensor's edges or lie beyond them:
 // what is outside is read as zeros. A store's may do so at the end of each dimension: what is
 // outside is not written. Two things of stores, measured on an H200:
@@ -93,7 +93,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(void* shared, const Te
 // The same of five dimensions, for a box whose rows shall lie in another order than the tensor's: a
 // dimension may have any stride, so that one of 16 rows can be cut into several.
 __device__ __forceinline__ void cp_async_bulk_tensor_load_5d(void* shared, const TensorMap* map,
-                                                             const int (&coords)[5], uint64_t* bar,
+                                                             const int (&coords)[5],  // as above
+                                                             uint64_t* bar,
                                                              Where where = Where::current()) {
   record(Event::kLoadTensor, where, bar);
   asm volatile(
@@ -154,6 +155,20 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap* map,
         "r"(from), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3])
         : "memory");
   }
+}
+
+// The same of five dimensions.
+__device__ __forceinline__ void cp_async_bulk_tensor_store_5d(const TensorMap* map,
+                                                              const int (&coords)[5],
+                                                              const void* shared,
+                                                              Where where = Where::current()) {
+  record(Event::kStoreTensor, where);
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
+      "[%1];" ::"l"(map),
+      "r"(shared_address(shared)), "r"(coords[0]), "r"(coords[1]), "r"(coords[2]), "r"(coords[3]),
+      "r"(coords[4])
+      : "memory");
 }
 
 // ---- without a map: `bytes` bytes in a row, a multiple of 16 as both addresses are
@@ -228,6 +243,10 @@ template <int kRank>
 inline void cp_async_bulk_tensor_store(const TensorMap* map, const int (&coords)[kRank],
                                        const void* shared, Where where = Where::current()) {
   emu::store_box(*map, coords, kRank, shared, where);
+}
+inline void cp_async_bulk_tensor_store_5d(const TensorMap* map, const int (&coords)[5],
+                                          const void* shared, Where where = Where::current()) {
+  emu::store_box(*map, coords, 5, shared, where);
 }
 inline void cp_async_bulk_load(void* shared, const void* global, int bytes, uint64_t* bar,
                                Where where = Where::current()) {

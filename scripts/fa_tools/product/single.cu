@@ -40,7 +40,7 @@ template <typename T>
 ptx::TensorMap make_tensor_map(const T* tensor, std::initializer_list<uint64_t> sizes,
                                std::initializer_list<uint64_t> strides,
                                std::initializer_list<uint32_t> box, layout::SwizzleMode) {
-  const uint32_t every_element[] = {1, 1, 1};
+  const uint32_t every_element[] = {1, 1, 1, 1, 1};  // of up to five dimensions
   // [/make_tensor_map]
   // [make_slab_map]
 
