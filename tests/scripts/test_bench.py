@@ -638,15 +638,28 @@ class Shapes(unittest.TestCase):
     def test_drawn(self):
         """The same for a seed in every Python, and what a server has."""
         problems = [problem for seed in range(1, 9) for problem in shapes.drawn(seed)]
-        self.assertEqual(shapes.drawn(1)[1], {"dtype": "bf16", "batch": 24, "heads": 16, "seq_len": 1, "head_dim": 128, "kv_heads": 8, "kv_len": 1269})
+        self.assertEqual(shapes.drawn(1)[1], {"dtype": "fp16", "batch": 43, "heads": 24, "seq_len": 72, "head_dim": 64, "mask": "causal", "kv_heads": 8, "kv_len": 73})
         self.assertEqual(len(problems), 8 * shapes.COUNT)
         for problem in problems:
             check_problem(problem | {"status": "skipped"}, "")
             self.assertLessEqual(problem["seq_len"], problem.get("kv_len", problem["seq_len"]))
             self.assertLessEqual(flops_of({**problem, "mask": None}), 2e12)
-        for few, most, which in ((0.2, 0.6, lambda p: p["seq_len"] < 32), (0.15, 0.5, lambda p: p["seq_len"] > 1000), (0.3, 0.7, lambda p: "mask" in p),
-                                 (0.6, 0.95, lambda p: "kv_heads" in p), (0.1, 0.35, lambda p: "score_std" in p), (0, 0.1, lambda p: p["seq_len"] % 128 == 0)):
+        self.assertEqual({problem.get("kv_heads", problem["heads"]) for problem in problems}, {1, 2, 4, 8})
+        for field, least, most in (("heads", 1, 64), ("batch", 1, 64), ("seq_len", 1, 20_000)):
+            found = [problem[field] for problem in problems]
+            self.assertTrue(min(found) == least and 0.9 * most < max(found) <= most, field)
+        for few, most, which in ((0.3, 0.7, lambda p: "mask" in p), (0.3, 0.7, lambda p: "kv_len" in p), (0.6, 0.95, lambda p: "kv_heads" in p),
+                                 (0.1, 0.35, lambda p: "score_std" in p), (0.05, 0.2, lambda p: p.get("score_growth") == "growing"),
+                                 (0.2, 0.5, lambda p: p["head_dim"] == 64), (0.1, 0.4, lambda p: p["dtype"] == "fp16"),
+                                 (0, 0.1, lambda p: p["seq_len"] % 128 == 0), (0.3, 0.9, lambda p: (p["heads"] & (p["heads"] - 1)) > 0)):
             self.assertTrue(few <= sum(map(which, problems)) / len(problems) <= most)
+
+    def test_long_prompts_are_not_drawn_less_often(self):
+        """Queries are even over their logarithm, though what is large gets other heads and sequences."""
+        edges = (1, 12, 142, 1682, 20_001)  # each twelve times the one before
+        lengths = [problem["seq_len"] for seed in range(1, 21) for problem in shapes.drawn(seed)]
+        for low, high in zip(edges, edges[1:]):
+            self.assertAlmostEqual(sum(low <= length < high for length in lengths) / len(lengths), 1 / 4, delta=0.04, msg=f"{low} to {high}")
 
 
 class OfGradients(unittest.TestCase):
