@@ -53,6 +53,16 @@ Json describe() {
   return {{"machine", describe_machine()}, {"kernels", names}, {"gradients", of_gradients}};
 }
 
+// The kernel that "best" stands for on this problem, where tensors are contiguous and nobody wants
+// log-sum-exp. Empty if no kernel takes it.
+std::string chosen_for(const Problem& problem) {
+  try {
+    return best_kernel(problem, with_strides(problem, {})).kernel->name;
+  } catch (const Unsupported&) {
+    return "";
+  }
+}
+
 // One launch of a kernel of gradients, or what it would need.
 Json gradients(const Fields& fields) {
   const GradientKernel& kernel = find_gradient_kernel(fields.text("kernel"));
@@ -125,9 +135,11 @@ class Measuring {
     runner_ =
         std::make_unique<Runner>(problem, make_inputs(problem, protocol.inputs, protocol.seed),
                                  protocol, rows_of_reference(problem));
+    const std::string best = chosen_for(problem);
     Json records = Json::array();
     for (const Record& record : fa::measure(*runner_, chosen, protocol, tell)) {
-      records.push_back(to_json(record));
+      Json& written = records.push_back(to_json(record));
+      if (record.kernel == best) written["chosen"] = true;
     }
     return {{"records", records}};
   }

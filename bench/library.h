@@ -44,7 +44,8 @@ typedef int (*FaBenchSay)(const char* what, int done, int steps);
 //    "inputs", "seed", "warmup", "iterations", "rounds", "max_seconds", "rest_ms", "load_seconds",
 //    "flush_l2", "rotating_inputs"; "in_a_row" where it is not 1; "score_std" and "score_growth" or
 //    neither; "mask", "kv_heads", "kv_len", "lengths" and "kv_lengths", where there are any}
-//                                        -> {"records": [as in results files]}
+//                                        -> {"records": [as in results files], "chosen" in that of
+//                                            the kernel that "best" of fa_attention stands for}
 //   {"op": "gradients", "kernel", and a problem as above; "gradients": "deterministic" for those}
 //                                        -> {"workspace_bytes": that the kernel needs}
 //   the same with "workspace_bytes" and "pointers", addresses by name: q, k, v, o, lse, d_o, d_q,

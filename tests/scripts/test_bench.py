@@ -582,6 +582,14 @@ class Library(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             library.measure(["02_warm"], self.SMALL, PROTOCOL, mock.Mock(side_effect=KeyboardInterrupt))
 
+    def test_which_kernel_best_stands_for(self):
+        """Whether it passed or not; where no kernel takes the problem, none."""
+        library = harness.Harness(FAKE)
+        for names, more, chosen in ((["01_right", "19_leaves_one"], {}, [False, True]), (["peer/fake"], {"mask": "causal"}, [False])):
+            records = library.measure(names, {**self.SMALL, **more}, PROTOCOL)
+            self.assertEqual([record.get("chosen", False) for record in records], chosen)
+        self.assertEqual(records[0]["status"], "passed")
+
     def test_a_peer_in_python(self):
         library = harness.Harness(FAKE)
         own = (ctypes.c_uint16 * (128 * 64))()
@@ -882,8 +890,9 @@ class Command(ScriptTest):
             records = {record["kernel"]: record for record in self.data(done)["records"]}
             self.assertEqual({name: (record["status"], record["attended_pairs"]) for name, record in records.items()},
                              {"01_right": ("skipped", pairs), "beyond/right": ("passed", pairs), "peer/fa2": ("skipped", pairs)})
-            for record in records.values():
+            for name, record in records.items():
                 self.assertEqual({name: record[name] for name in bench.REST if name in record}, fields)
+                self.assertEqual(record.get("chosen", False), name == "beyond/right")
             done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
 
