@@ -7,12 +7,14 @@ from pathlib import Path
 from unittest import mock
 
 from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, needs_venv,
-                     results)
+                     not_passed, results)
 
 from fa_tools import sources, tools
 from fa_tools.cards import BOOK, EMULATOR
+from fa_tools.laboratory import measure
 from fa_tools.press import beyond_tables, sync
 from fa_tools.press.doc_tables import ring_waits
+from fa_tools.product import shapes
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -237,26 +239,67 @@ class OfGradients(unittest.TestCase):
             self.assertEqual(self.table(which), ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only gradients` does it.)"])
 
 
-class OfShapes(unittest.TestCase):
-    """Those of problems that a seed has drawn, likewise."""
-
-    def table(self, which, **files):
-        with mock.patch.object(beyond_tables, "records", lambda file, name: files.get(f"of_{name}", [])):
-            return list(beyond_tables.shapes(which))
+class OfShapes(ScriptTest):
+    """Those of problems that a seed has drawn, from files of made-up results."""
 
     def record(self, kernel, seq_len, **ratios):
-        return {**beyond(cuda_record(kernel, 100.0, seq_len), mask="causal"), "ratio": {f"peer/{peer}": ratio for peer, ratio in ratios.items()}}
+        """One that passed, with this ratio to each of these peers."""
+        return {**beyond(cuda_record(kernel, 100.0, seq_len), mask="causal"), **({"ratio": {f"peer/{peer}": ratio for peer, ratio in ratios.items()}} if ratios else {})}
 
-    def test_tables(self):
-        first = [self.record("beyond/causal", 128, fa3=0.5, cudnn=0.9), self.record("beyond/split_keys", 128, fa3=0.8, cudnn=1.4),
-                 self.record("peer/fa3", 128), self.record("beyond/causal", 256, fa3=1.25)]
-        files = {"of_1": first, "of_2_in_a_row": [self.record("beyond/causal", 512, cudnn=0.97)]}
-        self.assertEqual(self.table("spread", **files)[2:], ["| one by one | 2 | 1.00 | 0.80 | 50 | 50 |", "| 20 in a row | 1 | 0.97 | 0.97 | 0 | 100 |"])
-        self.assertEqual(self.table("worst", **files)[2:], [
-            "| bf16, batch 128, 16 heads, 128 tokens, head_dim 128, causal | one by one | `split_keys` | `fa3` | 0.80 |",
-            "| bf16, batch 32, 16 heads, 512 tokens, head_dim 128, causal | 20 in a row | `causal` | `cudnn` | 0.97 |",
-            "| bf16, batch 64, 16 heads, 256 tokens, head_dim 128, causal | one by one | `causal` | `fa3` | 1.25 |"])
-        self.assertIn("Not measured yet", self.table("spread")[0])
+    def tables(self, **files):
+        """Both, without headings."""
+        lines = "".join(json.dumps({"name": name.removeprefix("of_"), "results": results(CUDA, records)}) + "\n" for name, records in files.items())
+        self.write(f"{BOOK}/shapes.jsonl", lines)
+        with mock.patch.object(beyond_tables, "RESULTS", self.folder):
+            return [list(beyond_tables.shapes(which)) for which in ("spread", "worst")]
+
+    def test_ratios_of_our_fastest_kernel_and_of_what_best_takes(self):
+        slower, chosen = self.record("beyond/causal", 128, fa3=0.5, cudnn=0.9), {**self.record("beyond/split_keys", 128, fa3=0.8, cudnn=1.4), "chosen": True}
+        first = [slower, chosen, self.record("peer/fa3", 128), {**self.record("beyond/causal", 256, fa3=1.25), "chosen": True}]
+        other = [self.record("beyond/causal", 512, cudnn=0.97), {**self.record("beyond/split_keys", 512, cudnn=0.93), "chosen": True}]
+        spread, worst = self.tables(of_3_in_a_row=other, of_1=first, of_2=[self.record("beyond/causal", 512, fa3=1.0)])
+        self.assertEqual(spread, [
+            "|  | one by one, our fastest | one by one, `best` | 20 in a row, our fastest | 20 in a row, `best` |", "|-|-:|-:|-:|-:|",
+            "| problems compared | 3 | 2 | 1 | 1 |", "| geometric mean | 1.00 | 1.00 | 0.97 | 0.93 |",
+            "| geometric mean of seed 1, 2, 3 | 1.00, 1.00, – | 1.00, –, – | –, –, 0.97 | –, –, 0.93 |",
+            "| least | 0.80 | 0.80 | 0.97 | 0.93 |", "| below 1, % | 33.3 | 50.0 | 100.0 | 100.0 |", "| below 0.95, % | 33.3 | 50.0 | 0.0 | 100.0 |",
+            "| at most 3 % slower than our fastest, % | – | 66.7 | – | 0.0 |",
+            "| left out, because ours has no time | 0 | 1 | 0 | 0 |", "| left out, because no library has one | 0 | 0 | 0 | 0 |"])
+        self.assertEqual(worst[2:], [
+            "| bf16, batch 128, 16 heads, 128 tokens, head_dim 128, causal | one by one | `split_keys` | `fa3` | 0.80 | 0.80 |",
+            "| bf16, batch 32, 16 heads, 512 tokens, head_dim 128, causal | 20 in a row | `causal` | `cudnn` | 0.97 | 0.93 |",
+            "| bf16, batch 32, 16 heads, 512 tokens, head_dim 128, causal | one by one | `causal` | `fa3` | 1.00 | – |",
+            "| bf16, batch 64, 16 heads, 256 tokens, head_dim 128, causal | one by one | `causal` | `fa3` | 1.25 | 1.25 |"])
+
+    def test_what_has_no_time_is_counted(self):
+        """Ours skipped or wrong, what "best" takes alone, and every library."""
+        ours, peer = self.record("beyond/causal", 128, fa3=1.5), self.record("peer/fa3", 128)
+        of = [[ours, peer], [not_passed(self.record("beyond/causal", 256), "wrong", "head 3"), not_passed(self.record("beyond/split_keys", 256), "skipped", "why"),
+                             self.record("peer/fa3", 256)],
+              [self.record("beyond/causal", 512, fa3=1.1), not_passed({**self.record("beyond/split_keys", 512), "chosen": True}, "error", "gone")],
+              [self.record("beyond/causal", 1024), not_passed(self.record("peer/fa3", 1024), "skipped", "why")]]
+        spread, worst = self.tables(of_1=[record for records in of for record in records])
+        self.assertEqual(spread[2], "| problems compared | 2 | 0 |")
+        self.assertEqual(spread[-3:], ["| at most 3 % slower than our fastest, % | – | 0.0 |", "| left out, because ours has no time | 1 | 4 |",
+                                       "| left out, because no library has one | 1 | 0 |"])
+        self.assertEqual([row[-12:] for row in worst[2:]], ["| 1.10 | – |", "| 1.50 | – |"])
+
+    def test_the_page_says_how_many_problems_there_are(self):
+        seeds = [len(entry.each) for entry in measure.manifest() if entry.group == "shapes"]
+        self.assertEqual(seeds, [4, 4])
+        page = (ROOT / "docs" / "beyond" / "split_keys.md").read_text(encoding="utf-8")
+        self.assertIn(f"with four seeds we have {4 * shapes.COUNT} problems", page)
+
+    def test_a_kernel_that_has_changed_since(self):
+        spread, worst = self.tables(of_1=[{**self.record("beyond/causal", 128, fa3=1.5), "source": "0" * 16}])
+        self.assertIn("| least | 1.50† | – |", spread)
+        self.assertTrue(worst[2].endswith("| 1.50† | – |"))
+
+    def test_before_anything_was_measured(self):
+        with mock.patch.object(beyond_tables, "RESULTS", self.folder):
+            for which in beyond_tables.OF_SHAPES:
+                self.assertEqual(list(beyond_tables.shapes(which)),
+                                 ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only shapes` does it.)"])
 
 
 class Expanded(unittest.TestCase):

@@ -2,18 +2,19 @@
 gradients: speeds, and how far they are off. Of problems that a seed has drawn: how far ahead we are, and where the least."""
 
 import math
-
+import re
+from collections import namedtuple
 
 from fa_tools.cards import BOOK, has_file
 from fa_tools.press.doc_tables import read, rows_of, short
 from fa_tools.records import describe, describe_scores, is_finding, kind, mark, passed, problem_of, short_name
-from fa_tools.tools import Refused
+from fa_tools.tools import RESULTS, Refused, read_set
 
 NOT_YET = f"(Not measured yet: on an {BOOK.upper()} <!-- needs: gpu -->`scripts/fa measure --only {{}}` does it.)"
 PEERS = {"peer/fa3_fp8": "FlashAttention-3", "peer/cudnn_fp8": "cuDNN"}
 GRADIENT_PEERS = {"peer/fa2_backward": "FlashAttention-2", "peer/cudnn_backward": "cuDNN", "peer/fa3_backward": "FlashAttention-3"}
-SEEDS = (1, 2, 3, 4)
-WAYS = {"one by one": "", "20 in a row": "_in_a_row"}
+WAYS = {"": "one by one", "_in_a_row": "20 in a row"}  # by how the names of files end
+CLOSE = 1.03  # so many times as slow as our fastest kernel the one that "best" takes may be
 # Whose errors stand next to each other: (heading, kernel, fp8 of the problem).
 WHOSE = (("Kernel 15 in bf16", "15_persistent", None), ("Ours, scale per head", "beyond/fp8", "head"), ("Per tile", "beyond/fp8", "tile"),
          ("Rotated", "beyond/fp8", "rotated"), *((heading, peer, "head") for peer, heading in PEERS.items()))
@@ -139,41 +140,78 @@ TABLES = {
 }
 
 
-def best_of_shapes():
-    """[(ratio, record, way)] of our fastest kernel on each problem of the draws: how many times as fast as the fastest library."""
-    best = []
-    for way, suffix in WAYS.items():
+# Of a drawn problem: how it was timed and which seed has drawn it, the record of a kernel of ours, or None if it has no time, and how many
+# times as fast it is as the fastest library, or None if no library has a time either.
+Drawn = namedtuple("Drawn", "way seed record ratio")
+CHOICES = {"our fastest": lambda record: True, "`best`": lambda record: "chosen" in record}
+
+
+def draws():
+    """[(way, seed, the records of a problem, also of what did not pass)] of all problems that were drawn and measured."""
+    path, found = RESULTS / BOOK / "shapes.jsonl", []
+    for name, data in read_set(path).items() if path.exists() else ():
+        seed, suffix = re.fullmatch(r"(\d+)(.*)", name).groups()
         by_problem = {}
-        for seed in SEEDS:
-            for record in records("shapes", f"{seed}{suffix}"):
-                by_problem.setdefault(problem_of(record), []).append(record)
-        for among in by_problem.values():
-            ours = [(best_ratio(record), record, way) for record in among if best_ratio(record)]
-            best += [max(ours, key=lambda each: each[0])] if ours else []
-    return best
+        for record in data["records"]:
+            by_problem.setdefault(problem_of(record), []).append(record)
+        found += [(WAYS[suffix], int(seed), records) for records in by_problem.values()]
+    return found
+
+
+def drawn(choice, way=None):
+    """[Drawn] of each problem, in this way or both: our kernel that is furthest ahead, or the one that "best" takes."""
+    def of(its_way, seed, records):
+        ours = [record for record in records if kind(record["kernel"]) == "kernel" and passed(record) and CHOICES[choice](record)]
+        first = max(ours, key=lambda record: best_ratio(record) or 0, default=None)
+        return Drawn(its_way, seed, first, first and best_ratio(first))
+
+    return [of(*each) for each in draws() if way in (None, each[0])]
+
+
+def mean(ratios):
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
 def spread_of_shapes():
-    """How far ahead, over all problems that were drawn."""
-    rows, all_of_them = [], best_of_shapes()
-    for way in WAYS:
-        here = [(ratio, record) for ratio, record, its_way in all_of_them if its_way == way]
-        if here:
-            ratios = [ratio for ratio, _ in here]
-            cells = (str(len(ratios)), f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}", f"{min(ratios):.2f}",
-                     *(f"{100 * sum(ratio < least for ratio in ratios) / len(ratios):.0f}" for least in (0.95, 1)))
-            rows.append([way, *(mark(cell, *(record for _, record in here)) for cell in cells)])
-    return ["", "problems", "geometric mean", "least", "below 0.95, %", "below 1, %"], rows
+    """How far ahead we are, over all problems that were drawn, with our fastest kernel and with the one that "best" takes."""
+    ways, seeds = ({getattr(each, field) for each in drawn("our fastest")} for field in ("way", "seed"))
+
+    def column(way, choice):
+        here, fastest = drawn(choice, way), drawn("our fastest", way)
+        ratios = [each.ratio for each in here if each.ratio]
+        of_seeds = [mean([each.ratio for each in here if each.ratio and each.seed == seed]) for seed in sorted(seeds)]
+        near = [(each.ratio or 0) * CLOSE >= first.ratio for each, first in zip(here, fastest) if first.ratio]
+
+        def percent(those):
+            return f"{100 * sum(those) / len(those):.1f}" if those else "–"
+
+        cells = {
+            "problems compared": str(len(ratios)),
+            "geometric mean": f"{mean(ratios):.2f}" if ratios else "–",
+            f"geometric mean of seed {', '.join(map(str, sorted(seeds)))}": ", ".join(f"{each:.2f}" if each else "–" for each in of_seeds),
+            "least": f"{min(ratios):.2f}" if ratios else "–",
+            "below 1, %": percent([ratio < 1 for ratio in ratios]),
+            "below 0.95, %": percent([ratio < 0.95 for ratio in ratios]),
+            "at most 3 % slower than our fastest, %": "–" if choice == "our fastest" else percent(near),
+            "left out, because ours has no time": str(sum(each.record is None for each in here)),
+            "left out, because no library has one": str(sum(each.record is not None and each.ratio is None for each in here)),
+        }
+        measured = [each.record for each in here if each.record]
+        return {name: mark(cell, *measured) for name, cell in cells.items()}
+
+    columns = {f"{way}, {choice}": column(way, choice) for way in WAYS.values() if way in ways for choice in CHOICES}
+    return ["", *columns], [[name, *(cells[name] for cells in columns.values())] for name in next(iter(columns.values()), ())]
 
 
 def worst_of_shapes():
-    """The ten problems on which we are furthest behind, or the least ahead."""
-    rows = []
-    for ratio, record, way in sorted(best_of_shapes(), key=lambda each: each[0])[:10]:
-        library = min(record["ratio"], key=record["ratio"].get).removeprefix("peer/")
-        rows.append([describe(problem_of(record)[0]) + describe_scores(problem_of(record)[1]), way, f"`{short_name(record['kernel'])}`", f"`{library}`",
-                     mark(f"{ratio:.2f}", record)])
-    return ["Problem", "launches", "our fastest", "the fastest library", "how many times as fast"], rows
+    """The ten problems on which we are furthest behind, or the least ahead, and what "best" makes of them."""
+    rows, pairs = [], zip(drawn("our fastest"), drawn("`best`"))
+    for each, chosen in sorted((pair for pair in pairs if pair[0].ratio), key=lambda pair: pair[0].ratio)[:10]:
+        library = min(each.record["ratio"], key=each.record["ratio"].get).removeprefix("peer/")
+        shape, scores = problem_of(each.record)
+        rows.append([describe(shape) + describe_scores(scores), each.way, f"`{short_name(each.record['kernel'])}`", f"`{library}`",
+                     mark(f"{each.ratio:.2f}", each.record), mark(f"{chosen.ratio:.2f}", chosen.record) if chosen.ratio else "–"])
+    return ["Problem", "launches", "our fastest", "the fastest library", "how many times as fast", "with `best`"], rows
 
 
 OF_GRADIENTS = {"speed": speed_of_gradients, "errors": errors_of_gradients}
