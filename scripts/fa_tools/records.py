@@ -228,7 +228,7 @@ def describe_rest(shape):
 
 def describe(shape):
     return (f"{shape.dtype}, batch {shape.batch}, {shape.heads} head{'s' * (shape.heads != 1)}, {shape.seq_len} "
-            f"{'tokens' if shape.kv_len is None else 'queries'}, head_dim {shape.head_dim}{describe_rest(shape)}")
+            f"{'tokens' if shape.kv_len is None else 'query' if shape.seq_len == 1 else 'queries'}, head_dim {shape.head_dim}{describe_rest(shape)}")
 
 
 def in_order(shape):

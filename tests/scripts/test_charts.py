@@ -14,9 +14,10 @@ from xml.etree import ElementTree
 from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main,
                      needs_venv, not_passed, overlaps, peer_results, results)
 
+from fa_tools.cards import BOOK
 from fa_tools.laboratory.profile import METRICS
-from fa_tools.press import chart, cycles, ladder
-from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT
+from fa_tools.press import beyond_tables, chart, cycles, ladder
+from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces, read
 from fa_tools.press.figures import beyond_pictures as schedules
@@ -177,6 +178,73 @@ class Beside(SpecTest):
         self.assertIn("2048 tokens", words(spec))
         self.assertEqual(chart.beside_charts(test, ours, wish), "bench/machines.json does not know the limits of NVIDIA Test")
         self.assertEqual(chart.beside_charts(mine, ours, {**wish, "head_dim": 64}), "both cards have no problem in common")
+
+
+class Spread(SpecTest):
+    """Of drawn problems, from made-up results."""
+
+    def write_shapes(self, stale=False):
+        """Four problems one by one, on one of which no library and on one of which no kernel has a time, and one in a row."""
+        def of(kernel, seq_len, ratio=None, **more):
+            return {**beyond(cuda_record(kernel, 100.0, seq_len), mask="causal"), **({"ratio": {"peer/fa3": ratio}} if ratio else {}), **more}
+
+        one_by_one = [of("beyond/causal", 128, 0.8), of("beyond/split_keys", 128, 1.6), of("beyond/causal", 256, 1.2), of("beyond/causal", 512),
+                      not_passed(of("beyond/causal", 1024), "wrong", "head 3")]
+        in_a_row = [of("beyond/causal", 128, 0.9, **({"source": "0" * 16} if stale else {}))]
+        files = {"2": one_by_one, "7_in_a_row": in_a_row}
+        self.write(f"{BOOK}/shapes.jsonl", "".join(json.dumps({"name": name, "results": results(CUDA, records)}) + "\n" for name, records in files.items()))
+
+    def here(self):
+        return mock.patch.object(beyond_tables, "RESULTS", self.folder)
+
+    def test_a_step_for_each_problem(self):
+        self.write_shapes()
+        with self.here():
+            ((name, spec_of),) = chart.spread_specs()
+        self.assertEqual(name, "h200-shapes")
+        for theme in (CHARTS_LIGHT, CHARTS_DARK._replace(phone=True)):
+            spec = spec_of(theme)
+            rows = [(row["kernel"], row["times"], row["share"]) for row in layer(spec, "line")["data"]["values"]]
+            self.assertEqual(rows, [("one by one: 2 problems, 2 left out", *step) for step in ((1.2, 0), (1.2, 50), (1.6, 100))]
+                             + [("20 in a row: 1 problem", *step) for step in ((0.9, 0), (0.9, 100))])
+            self.assertIn("the seeds 2, 7;", " ".join(spec["title"]["subtitle"]))
+            self.assertEqual(layer(spec, "rule")["data"]["values"], [{"times": 1}])
+            low, high = layer(spec, "line")["encoding"]["x"]["scale"]["domain"]
+            self.assertTrue(low < 0.9 and high > 1.6)
+            self.assertNotIn("Pale or dotted", words(spec))
+
+    def test_of_a_kernel_that_has_changed_since(self):
+        self.write_shapes(stale=True)
+        with self.here():
+            ((_, spec_of),) = chart.spread_specs()
+        spec = spec_of(CHARTS_LIGHT)
+        self.assertIn("Pale or dotted", spec["title"]["subtitle"][-1])
+        self.assertIn('["20 in a row: 1 problem"]', layer(spec, "line")["encoding"]["strokeDash"]["condition"][0]["test"])
+
+    @needs_venv("vl_convert")
+    def test_a_page_shows_it_once_it_can_be_drawn(self):
+        charts = self.folder / "charts"
+        code = ("import pathlib, sys, vl_convert; from fa_tools.press import beyond_tables, chart; from fa_tools.press.charts.themes import on_phones, one_svg; "
+                "here = pathlib.Path(sys.argv[1]); beyond_tables.RESULTS, chart.DOCS, chart.DOCS_CHARTS = here, here / 'charts', []; "
+                "print(*beyond_tables.shapes('chart'), chart.docs_charts(vl_convert, False), chart.docs_charts(vl_convert, True)); "
+                "[print(one_svg(vl_convert, on_phones(spec)).decode()) for _, spec in chart.docs_specs()]")
+
+        def page():
+            return self.run_script(VENV_PYTHON, "-c", code, self.folder, code=0).stdout
+
+        not_yet = "(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only shapes` does it.) 0 0\n"
+        self.assertEqual(page(), not_yet)
+        self.write_shapes()
+        shown = page()
+        self.assertIn("](../charts/h200-shapes.svg) 0 0\n", shown)
+        phone = shown[shown.index("<svg"):]
+        for svg in ((charts / "h200-shapes.svg").read_text(encoding="utf-8"), phone):
+            self.assertEqual(overlaps(svg), [])
+            self.assertIn("one by one: 2 problems, 2 left out", svg)
+        self.assertLessEqual(float(re.search(r'<svg [^>]*\bwidth="([\d.]+)"', phone)[1]), PHONE)
+        (self.folder / BOOK / "shapes.jsonl").unlink()
+        self.assertIn("removed ", page())
+        self.assertEqual(([*charts.iterdir()], page()), ([], not_yet))
 
 
 @needs_venv("vl_convert")

@@ -284,6 +284,10 @@ class OfShapes(ScriptTest):
                                        "| left out, because no library has one | 1 | 0 |"])
         self.assertEqual([row[-12:] for row in worst[2:]], ["| 1.10 | – |", "| 1.50 | – |"])
 
+    def test_a_single_query(self):
+        _, worst = self.tables(of_1=[{**self.record("beyond/split_keys", 128, fa3=1.5), "seq_len": 1, "kv_len": 77}])
+        self.assertTrue(worst[2].startswith("| bf16, batch 128, 16 heads, 1 query, head_dim 128, causal, 77 keys | one by one |"), worst)
+
     def test_the_page_says_how_many_problems_there_are(self):
         seeds = [len(entry.each) for entry in measure.manifest() if entry.group == "shapes"]
         self.assertEqual(seeds, [4, 4])

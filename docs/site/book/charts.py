@@ -11,7 +11,7 @@ NAMES = {
     "seq_len": "sequence length", "percent": "% of that speed", "from": "before", "std": "deviation of the scores",
     "growth": "their growth", "rel": "relative error", "measured": "measured, s", "least": "least time, s",
     "seconds": "least time, s", "resource": "of", "first": "FLOPs a byte", "intensity": "FLOPs a byte", "level": "at",
-    "value": "counted", "ratio": "for each ideal one", "count": "counted",
+    "times": "times as fast", "share": "% of the problems", "value": "counted", "ratio": "for each ideal one", "count": "counted",
 }
 TIPS = {"bar", "point", "circle", "square", "rect", "tick", "line"}  # marks that stand for one measurement
 

@@ -1,5 +1,5 @@
 """What the book's card gave beyond O in 16 bits, as tables. In FP8: speeds, other inputs, the rounding itself, and how far O is off. Of
-gradients: speeds, and how far they are off. Of problems that a seed has drawn: how far ahead we are, and where the least."""
+gradients: speeds, and how far they are off. Of problems that a seed has drawn: how far ahead we are, also as a chart, and where the least."""
 
 import math
 import re
@@ -14,6 +14,7 @@ NOT_YET = f"(Not measured yet: on an {BOOK.upper()} <!-- needs: gpu -->`scripts/
 PEERS = {"peer/fa3_fp8": "FlashAttention-3", "peer/cudnn_fp8": "cuDNN"}
 GRADIENT_PEERS = {"peer/fa2_backward": "FlashAttention-2", "peer/cudnn_backward": "cuDNN", "peer/fa3_backward": "FlashAttention-3"}
 WAYS = {"": "one by one", "_in_a_row": "20 in a row"}  # by how the names of files end
+CHART = f"{BOOK}-shapes"  # NAME of docs/charts/NAME.svg
 CLOSE = 1.03  # so many times as slow as our fastest kernel the one that "best" takes may be
 # Whose errors stand next to each other: (heading, kernel, fp8 of the problem).
 WHOSE = (("Kernel 15 in bf16", "15_persistent", None), ("Ours, scale per head", "beyond/fp8", "head"), ("Per tile", "beyond/fp8", "tile"),
@@ -215,7 +216,7 @@ def worst_of_shapes():
 
 
 OF_GRADIENTS = {"speed": speed_of_gradients, "errors": errors_of_gradients}
-OF_SHAPES = {"spread": spread_of_shapes, "worst": worst_of_shapes}
+OF_SHAPES = {"chart": lambda: ([], []), "spread": spread_of_shapes, "worst": worst_of_shapes}
 
 
 def one_of(tables, group, spec):
@@ -231,6 +232,9 @@ def table(spec):
 
 
 def shapes(spec):
+    if spec == "chart" and any(each.ratio for each in drawn("our fastest")):
+        return [f"![Two lines that rise from 0 to 100 percent: how many of the drawn problems are at most so many times as fast as the fastest "
+                f"library](../charts/{CHART}.svg)"]
     return one_of(OF_SHAPES, "shapes", spec)
 
 

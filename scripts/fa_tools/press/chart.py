@@ -22,12 +22,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from fa_tools.cards import BOOK, EMULATOR, card_of, file_named
-from fa_tools.press import cycles
+from fa_tools.press import beyond_tables, cycles
 from fa_tools.press.charts.emulator import bounds_chart, emulator_ideal, emulator_ladder
 from fa_tools.press.charts.look import DARK, LIGHT, marked
 from fa_tools.press.charts.roofline import load_profile, points_of, roofline_chart, same_problem
 from fa_tools.press.charts.speeds import (beside_chart, cuda_ladder, cycles_chart, grid_chart, grid_rows, length_chart, peer_length_chart, percents,
-                                          scores_chart, speedup_chart)
+                                          scores_chart, speedup_chart, spread_chart, ways_of)
 from fa_tools.press.charts.themes import one_svg
 from fa_tools.press.figures.drawing import keep
 from fa_tools.product.limits import MACHINES, bound_of, kernels_of, machine_named, machine_of
@@ -313,8 +313,17 @@ def is_fresh(path, spec_of):
     return line + rest == stamp_of(spec_of, svg)
 
 
+def spread_specs():
+    """(name, spec function of a theme) of the chart of drawn problems, if any were measured."""
+    drawn = beyond_tables.drawn("our fastest")
+    if ways := ways_of(drawn):
+        changed = [way for way, here in ways.items() if any(is_stale(each.record) for each in here)]
+        yield beyond_tables.CHART, lambda theme: marked(spread_chart(machine_named(BOOK)[0], drawn, theme), changed, theme)
+
+
 def docs_specs():
     """(name, spec function of a theme) of every chart in docs/charts."""
+    yield from spread_specs()
     for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
         if not files:
             yield f"{stem}-cycles", lambda theme: marked(cycles_chart(machine_named(BOOK)[0], cycles.launches(), theme), cycles.changed(), theme)

@@ -52,7 +52,7 @@ Between a pair of comments, alone on their lines:
   <!-- fp8: speed -->
   <!-- /fp8 -->                                                 what was measured in FP8: speed, inputs, rounding, errors or rmse
   <!-- shapes: spread -->
-  <!-- /shapes -->                                              problems that a seed has drawn: spread of the ratios, or the worst
+  <!-- /shapes -->                                              problems that a seed has drawn: spread of the ratios, their chart, or the worst
   <!-- gradients: speed -->
   <!-- /gradients -->                                           what was measured of gradients: speed or errors
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->

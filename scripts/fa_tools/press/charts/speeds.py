@@ -1,7 +1,7 @@
 """Speeds on a GPU. The ladder: TFLOP/s of every kernel on one problem, peers as bars, the matrix product's ceiling as a line; and step
 by step, how many times faster each kernel is than the one before. Lines over the sequence length, each named at its end:
 TFLOP/s, or how much of a peer's speed the kernels reach. Speed and error over how far the scores spread, and the last kernel
-beside the fastest library as a grid of lengths and spreads."""
+beside the fastest library as a grid of lengths and spreads. How many of the drawn problems are at most so far ahead."""
 
 import math
 import statistics
@@ -373,3 +373,42 @@ def grid_chart(gpu, last, rows, shape, theme):
                  f"The fastest library is {libraries[0]}{''.join(f'; {each}' for each in told)}."])
     spec.update(beside([panel(growth) for growth in GROWTHS if any(r["growth"] == growth for r in rows)], theme, spacing=28))
     return spec
+
+
+# ---- over drawn problems -------------------------------------------------------------------------------------------------
+
+FINE = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2)
+COARSE = (0.1, 0.14, 0.2, 0.3, 0.5, 0.7, 1, 1.4, 2, 3, 5, 7, 10, 14, 20, 30, 50)
+
+
+def ways_of(drawn):
+    """{what the chart calls it: [Drawn]} of each way of timing, of the problems that a kernel of ours and a library have a time of."""
+    ways = {}
+    for each in drawn:
+        ways.setdefault(each.way, []).append(each)
+    compared = {way: [each for each in here if each.ratio] for way, here in ways.items()}
+    return {f"{way}: {len(here)} problem{'s' * (len(here) != 1)}" + f", {len(ways[way]) - len(here)} left out" * (len(here) < len(ways[way])): here
+            for way, here in compared.items() if here}
+
+
+def spread_chart(gpu, drawn, theme):
+    """A line for each way of timing: how many percent of the problems are at most so many times as fast as the fastest library.
+    drawn: fa_tools.press.beyond_tables.drawn()"""
+    ways = ways_of(drawn)
+    rows = [{"kernel": way, "kind": "kernel", "times": ratio, "share": 100 * nth / len(here), "nth": nth} for way, here in ways.items()
+            for ratios in [sorted(each.ratio for each in here)] for nth, ratio in enumerate([ratios[0], *ratios])]
+    low, high = min(0.9, *(row["times"] / 1.03 for row in rows)), max(1.1, *(row["times"] * 1.03 for row in rows))
+    width = 276 if theme.phone else 540
+    ticks = FINE if 0.1 * width / math.log(high / low) > 30 else COARSE
+    x = quantity("times", "Times as fast as the fastest library, logarithmic", {"type": "log", "domain": [low, high]},
+                 values=[tick for tick in ticks if low <= tick <= high], format="~g", labelColor=theme.muted)
+    y = quantity("share", "Percent of the problems", {"domain": [0, 100]}, tickCount=5, labelColor=theme.muted)
+    colour = by("kernel", dict(zip(ways, (theme.kernel, ORANGE))), title=None, orient="bottom", labelLimit=260, labelColor=theme.text,
+                labelFontSize=12, symbolType="stroke", direction="vertical" if theme.phone else "horizontal")
+    seeds = ", ".join(map(str, sorted({each.seed for each in drawn})))
+    spec = base(theme, f"Drawn problems next to the fastest library, on {gpu}",
+                [f"Drawn by the seeds {seeds}; on each problem our fastest kernel. Left of 1 a library is ahead."])
+    return {**spec, "width": width, "height": 220 if theme.phone else 300, "layer": [
+        layer("rule", {"x": x}, [{"times": 1}], strokeWidth=1.4, color=theme.text),
+        layer("line", {"x": x, "y": y, "color": colour, "strokeDash": DASHES, "order": {"field": "nth", "type": "quantitative"}}, rows,
+              strokeWidth=2.2, interpolate="step-after")]}
