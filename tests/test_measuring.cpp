@@ -217,7 +217,7 @@ class CheckedOutput {
   }
   std::vector<float> lse() const { return {reference_.lse.begin(), reference_.lse.end()}; }
   Found check(const std::vector<uint16_t>& output, const std::vector<float>& lse) const {
-    const auto rows = rows_to_check(problem_, head_rows(problem_), nonce_);
+    const auto rows = rows_to_check(problem_, head_rows(problem_), made_, nonce_);
     std::vector<float> parts(part_floats(kRowsChecked, problem_.head_dim));
     const OutputCheck check{originals(), problem_,     pool_.block_table.data(),
                             rows.data(), kRowsChecked, parts.data()};
@@ -272,10 +272,18 @@ TEST(CheckedOutputs, AreRightWhereTheOracleSaysSo) {
   grouped.kv_len = 2500;
   paged.kv_heads = 2;
   paged.page(16, {100, 0, 17, 301});
-  Problem tiles = grouped, rotated = causal;
+  Problem tiles = grouped, rotated = causal, capped = packed, sloped = grouped, in_window = paged;
   tiles.fp8 = Fp8::kTile;
   rotated.fp8 = Fp8::kRotated;
-  for (Problem each : {causal, packed, grouped, paged, tiles, rotated}) {
+  capped.softcap = 1.5f;
+  capped.sinks = true;
+  sloped.alibi = Alibi::kSequence;
+  sloped.window = {300, 2000};
+  in_window.seq_len = 20;
+  in_window.window = {120, 1};
+  in_window.sinks = true;
+  in_window.alibi = Alibi::kHead;
+  for (Problem each : {causal, packed, grouped, paged, tiles, rotated, capped, sloped, in_window}) {
     for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
       each.dtype = dtype;
       const CheckedOutput checked(each, "normal", 12345);

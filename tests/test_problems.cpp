@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -92,25 +93,34 @@ Outputs by_loops(const Problem& p, const Inputs& inputs) {
         return double(to_float(tensor[size_t(row) * size_t(d) + size_t(c)], p.dtype));
       };
       for (int i = 0; i < q_len; i++) {
-        std::vector<double> weights, sums(size_t(d), 0.0);
-        double highest = -INFINITY, sum = 0;
+        std::vector<double> scores(size_t(kv_len), -INFINITY), sums(size_t(d), 0.0);
+        double highest = p.sinks ? double(inputs.sinks[size_t(h)]) : -INFINITY, sum = 0;
         for (int j = 0; j < kv_len; j++) {
-          if (p.mask == Mask::kCausal && j > i + kv_len - q_len) break;
-          double score = 0;
+          const int to_the_right = j - (i + kv_len - q_len);
+          if (p.mask == Mask::kCausal && to_the_right > 0) continue;
+          if (p.window.left >= 0 && -to_the_right > p.window.left) continue;
+          if (p.window.right >= 0 && to_the_right > p.window.right) continue;
+          double& score = scores[size_t(j)] = 0;
           for (int c = 0; c < d; c++)
             score += at(inputs.q, q_row + i, c) * at(inputs.k, kv_row + j, c);
-          weights.push_back(score / std::sqrt(double(d)));
-          highest = std::max(highest, weights.back());
+          score /= std::sqrt(double(d));
+          if (p.softcap > 0) score = double(p.softcap) * std::tanh(score / double(p.softcap));
+          if (p.alibi != Alibi::kNone) {
+            const int slope = p.alibi == Alibi::kHead ? h : b * p.heads + h;
+            score -= double(inputs.alibi_slopes[size_t(slope)]) * std::abs(to_the_right);
+          }
+          highest = std::max(highest, score);
         }
-        for (size_t j = 0; j < weights.size(); j++) {
-          const double weight = std::exp(weights[j] - highest);
+        if (p.sinks) sum = std::exp(double(inputs.sinks[size_t(h)]) - highest);
+        for (int j = 0; j < kv_len; j++) {
+          if (std::isinf(scores[size_t(j)])) continue;
+          const double weight = std::exp(scores[size_t(j)] - highest);
           sum += weight;
-          for (int c = 0; c < d; c++) sums[size_t(c)] += weight * at(inputs.v, kv_row + int(j), c);
+          for (int c = 0; c < d; c++) sums[size_t(c)] += weight * at(inputs.v, kv_row + j, c);
         }
         lse[size_t(q_row + i)] = highest + std::log(sum);
         for (int c = 0; c < d; c++) {
-          output[size_t(q_row + i) * size_t(d) + size_t(c)] =
-              weights.empty() ? 0 : sums[size_t(c)] / sum;
+          output[size_t(q_row + i) * size_t(d) + size_t(c)] = sum > 0 ? sums[size_t(c)] / sum : 0;
         }
       }
     }
@@ -118,6 +128,33 @@ Outputs by_loops(const Problem& p, const Inputs& inputs) {
     kv_before += kv_len;
   }
   return {output, lse};
+}
+
+// What may happen to scores: each by itself, then two mixtures.
+struct Option {
+  const char* name;
+  Window window = {};
+  float softcap = 0;
+  Alibi alibi = Alibi::kNone;
+  bool sinks = false;
+};
+const std::vector<Option> kOptions = {
+    {"left", {40, -1}},
+    {"right", {-1, 7}},
+    {"both", {3, 0}},
+    {"softcap", {}, 1.5f},
+    {"slopes", {}, 0, Alibi::kHead},
+    {"slopes_of_sequences", {}, 0, Alibi::kSequence},
+    {"sinks", {}, 0, Alibi::kNone, true},
+    {"all", {64, 5}, 4, Alibi::kSequence, true},
+    {"model", {31, 0}, 20, Alibi::kNone, true},
+};
+Problem with(const Option& option, Problem p) {
+  p.window = option.window;
+  p.softcap = option.softcap;
+  p.alibi = option.alibi;
+  p.sinks = option.sinks;
+  return p;
 }
 
 class Beyond : public testing::TestWithParam<More> {};
@@ -134,7 +171,7 @@ void expect_reference_of_loops(const Problem& p, const std::string& inputs) {
   for (size_t i = 0; i < expected.size(); i++) {
     ASSERT_NEAR(reference.values[i], expected[i], precision * largest)
         << inputs << ", " << name_of(p.mask) << ", element " << i;
-    ASSERT_TRUE(expected[i] != 0 || reference.allowed[i] == 0 || p.mask == Mask::kNone);
+    ASSERT_TRUE(expected[i] != 0 || reference.allowed[i] == 0 || p.visible() == Window{});
   }
   for (size_t i = 0; i < lse.size(); i++) {
     ASSERT_TRUE(reference.lse[i] == lse[i] ||
@@ -150,6 +187,11 @@ TEST_P(Beyond, TheReferenceAgreesWithLoops) {
     ASSERT_NO_THROW(validate(p, true));
     for (const char* const inputs : {"normal", "hot_diagonal"})
       expect_reference_of_loops(p, inputs);
+    for (const Option& option : kOptions) {
+      SCOPED_TRACE(option.name);
+      ASSERT_NO_THROW(validate(with(option, p), true));
+      expect_reference_of_loops(with(option, p), "normal");
+    }
   }
 }
 
@@ -173,6 +215,30 @@ TEST_P(Beyond, AttendedPairsAreCounted) {
     EXPECT_EQ(p.attended_pairs(), pairs);
     EXPECT_EQ(p.flops(), 4 * pairs * 128);
     EXPECT_EQ(rest_to_json(p).value("attended_pairs", -1.0), p.is_plain() ? -1.0 : pairs);
+  }
+}
+
+TEST_P(Beyond, PairsOfAWindowAreCounted) {
+  const auto [none, causal] = std::pair(Mask::kNone, Mask::kCausal);
+  for (const auto& [mask, window] : {std::pair(none, Window{0, 0}),
+                                     {none, {-1, 3}},
+                                     {none, {70, -1}},
+                                     {none, {5, 300}},
+                                     {causal, {9, -1}},
+                                     {causal, {40, 40}}}) {
+    Problem p = make_problem(GetParam(), mask, Dtype::kBf16, 64);
+    p.window = window;
+    double pairs = 0;
+    for (const HeadRows& at : head_rows(p)) {
+      for (int i = 0; i < at.lengths.q_len; i++) {
+        for (int j = 0; j < at.lengths.kv_len; j++) {
+          const int right = j - (i + at.lengths.kv_len - at.lengths.q_len);
+          pairs += (mask == none || right <= 0) && (window.left < 0 || -right <= window.left) &&
+                   (window.right < 0 || right <= window.right);
+        }
+      }
+    }
+    EXPECT_EQ(p.attended_pairs(), pairs) << window.left << ", " << window.right;
   }
 }
 
@@ -301,11 +367,34 @@ TEST(BeyondPlain, LogSumExpIsCompared) {
   EXPECT_EQ(reason(15, NAN), "lse[batch 0, head 1, row 7] was never written or is no number");
 }
 
+// A sink is a key without a value: O of the others is less, and log-sum-exp is more. Where no key
+// is seen, O is zeros and log-sum-exp is the sink, which may be -inf as if there were none.
+TEST(BeyondPlain, ASinkHasAPartOfTheRow) {
+  Problem p = problem(1, 3, 8, 64, Dtype::kFp16);
+  p.kv_len = 3;
+  p.mask = Mask::kCausal;
+  Inputs inputs = make_inputs(p, "normal", 1);
+  const Reference without = make_reference(p, inputs);
+  p.sinks = true;
+  inputs.sinks = {1.5f, -INFINITY, -400.0f};
+  const Reference reference = make_reference(p, inputs);
+  for (size_t row = 0; row < 24; row++) {
+    const double sink = double(inputs.sinks[row / 8]);
+    const double lse = row % 8 < 5 ? sink : std::log(std::exp(sink) + std::exp(without.lse[row]));
+    EXPECT_TRUE(reference.lse[row] == lse || std::fabs(reference.lse[row] - lse) < 1e-12) << row;
+    for (size_t i = row * 64; i < (row + 1) * 64; i++) {
+      const double part = row % 8 < 5 ? 1 : std::exp(without.lse[row] - lse);
+      EXPECT_NEAR(reference.values[i], without.values[i] * part, 1e-12);
+      EXPECT_EQ(reference.allowed[i] == 0, row % 8 < 5);
+    }
+  }
+}
+
 TEST(BeyondPlain, SamplesTheEdgesOfTheDiagonal) {
   Problem p = problem(1, 1, 3000, 64, Dtype::kBf16);
   p.kv_len = 2001;
   p.mask = Mask::kCausal;
-  const Reference reference = make_reference(p, make_inputs(p, "normal", 1), 512);
+  Reference reference = make_reference(p, make_inputs(p, "normal", 1), 512);
   const auto sampled = [&](size_t row) {
     return std::binary_search(reference.rows.begin(), reference.rows.end(), row);
   };
@@ -314,6 +403,15 @@ TEST(BeyondPlain, SamplesTheEdgesOfTheDiagonal) {
     EXPECT_TRUE(sampled(key + 998)) << "last row that does not see key " << key;
   }
   EXPECT_TRUE(sampled(3000 / 64 * 64)) << "first row of the last tile";
+  p.mask = Mask::kNone;
+  p.window = {70, 5};  // query i sees keys i - 1069 to i - 994
+  reference = make_reference(p, make_inputs(p, "normal", 1), 512);
+  for (size_t key = 0; key < 1900; key += 64) {
+    EXPECT_TRUE(sampled(key + 994)) << "first row that sees key " << key;
+    EXPECT_TRUE(sampled(key + 993)) << "last row that does not see key " << key;
+    EXPECT_TRUE(sampled(key + 1069)) << "first row whose first key is " << key;
+    EXPECT_TRUE(sampled(key + 1068)) << "last row that sees a key before " << key;
+  }
 }
 
 TEST(BeyondPlain, PackedHeadsAreFoundByTheirSequence) {
@@ -375,6 +473,31 @@ TEST(Takes, TheSentenceSaysWhatWouldBeAccepted) {
   p = problem(1, 8, 256, 64, Dtype::kFp16);
   p.page(16, {256, 256});
   EXPECT_EQ(refusal(kernel, p), "takes K and V in one piece, not in pages (--page-size)");
+  p = problem(1, 8, 256, 64, Dtype::kFp16);
+  EXPECT_EQ(refusal(kernel, with({"window", {128, -1}}, p)), "takes --window -1,-1, not 128,-1");
+  EXPECT_EQ(refusal(kernel, with({"softcap", {}, 50}, p)),
+            "takes scores without a softcap (--softcap)");
+  EXPECT_EQ(refusal(kernel, with({"slopes", {}, 0, Alibi::kSequence, true}, p)),
+            "takes --alibi none, not sequence; heads without a sink (--sink)");
+}
+
+// A problem with one of them is no plain one, and no kernel takes it that does not say so.
+TEST(Takes, WhatHappensToScoresIsForThoseThatSaySo) {
+  for (const Option& option : kOptions) {
+    const Problem p = with(option, problem(1, 8, 256, 64, Dtype::kFp16));
+    EXPECT_FALSE(p.is_plain());
+    std::string takers;
+    for (const Kernel& kernel : kernels()) {
+      const Takes& takes = kernel.takes;
+      const bool all =
+          (takes.window || option.window == Window{}) && (takes.softcap || option.softcap == 0) &&
+          (takes.alibi || option.alibi == Alibi::kNone) && (takes.sinks || !option.sinks);
+      const Problem of_kernel = for_kernel(kernel, p);
+      EXPECT_EQ(refusal(kernel, of_kernel).empty(), all) << kernel.name << ", " << option.name;
+      if (all) takers += kernel.name + " ";
+    }
+    EXPECT_CONTAINS(takers, "beyond/plain");
+  }
 }
 
 TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
@@ -452,6 +575,36 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   EXPECT_EQ(why(p), "no error");
   p.kv_lens = {3, 0};
   EXPECT_EQ(why(p), "--kv-lengths must be from 0 to 2, the longest, not 3");
+  for (const auto& [window, text] :
+       {std::pair(Window{-2, 0}, "-2,0"), {{5, INT_MAX}, "5,2147483647"}}) {
+    p = good;
+    p.window = window;
+    EXPECT_EQ(why(p), "--window must be two numbers from -1, for all keys, to 1073741824, not " +
+                          std::string(text));
+  }
+  p = good;
+  p.window = {1 << 30, 1 << 30};
+  EXPECT_EQ(why(p), "no error");
+  for (const float wrong : {-1.0f, INFINITY, NAN}) {
+    p.softcap = wrong;
+    EXPECT_EQ(why(p), "--softcap must be above 0 and finite, or 0 for none");
+  }
+}
+
+TEST(Takes, SinksAndSlopesAreThere) {
+  const Kernel& kernel = find_kernel("plain");
+  Problem p = problem(1, 2, 128, 64, Dtype::kBf16);
+  alignas(16) static float memory[4];
+  Tensors t{memory, memory, memory, memory};
+  p.sinks = true;
+  EXPECT_EQ(error_of<BadInput>([&] { run(kernel, p, t); }), "the pointer to the sinks is null");
+  t.sinks = reinterpret_cast<const float*>(reinterpret_cast<const char*>(memory) + 2);
+  EXPECT_EQ(error_of<BadInput>([&] { run(kernel, p, t); }),
+            "the pointer to the sinks is not a multiple of 4 bytes");
+  p.sinks = false;
+  p.alibi = Alibi::kHead;
+  EXPECT_EQ(error_of<BadInput>([&] { run(kernel, p, t); }),
+            "the pointer to ALiBi's slopes is null");
 }
 
 // With pages the pool is the tensor, however long all sequences would be if each were as long as
@@ -596,6 +749,58 @@ TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
     }
   }
   EXPECT_GT(runs, 0);
+}
+
+// Problems that nobody has chosen: options, lengths, groups, packed sequences and pages at random.
+Problem random_problem(uint64_t seed) {
+  uint64_t state = seed;
+  const auto below = [&state](int count) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return int((state >> 33) % uint64_t(count));
+  };
+  for (int i = 0; i < 8; i++) below(2);
+  Problem p = problem(1 + below(2), 1, 1 + below(below(4) ? 20 : 150), below(2) ? 64 : 128,
+                      below(2) ? Dtype::kFp16 : Dtype::kBf16);
+  const int kv_heads = 1 + below(2);
+  p.heads = kv_heads * (1 + below(2));
+  if (p.heads != kv_heads) p.kv_heads = kv_heads;
+  if (below(2)) p.kv_len = 1 + below(200);
+  if (const int kind = below(4); kind == 0) {
+    std::vector<Sequence> sequences;
+    for (int i = below(4); i >= 0; i--) sequences.push_back({below(50), below(150)});
+    sequences.push_back({1 + below(9), 1 + below(9)});
+    p.pack(sequences);
+  } else if (kind == 1) {
+    std::vector<int> lengths;
+    for (int i = 0; i < p.batch; i++) lengths.push_back(below(150));
+    lengths.push_back(1 + below(150));
+    p.page(16 << below(4), lengths);
+  }
+  p.mask = below(2) ? Mask::kCausal : Mask::kNone;
+  const int widths[] = {-1, 0, below(20), below(200), 1 << 30};
+  p.window = {widths[below(5)], widths[below(5)]};
+  const float caps[] = {0, 0, 0.7f, 5, 50};
+  p.softcap = caps[below(5)];
+  p.alibi = std::array{Alibi::kNone, Alibi::kHead, Alibi::kSequence}[size_t(below(3))];
+  p.sinks = below(2) == 0;
+  return p;
+}
+
+TEST(Options, OfRandomProblemsAreRight) {
+  std::map<std::string, int> runs;
+  for (uint64_t seed = 1; seed <= 200; seed++) {
+    const Problem p = random_problem(seed);
+    const std::string inputs = all_input_names()[seed % all_input_names().size()];
+    for (const Kernel& kernel : kernels()) {
+      if (!is_beyond(kernel) || kernel.takes.fp8 || !refusal(kernel, p).empty()) continue;
+      const Record record = run_once(kernel, p, inputs, seed);
+      EXPECT_EQ(record.status, Status::kPassed)
+          << kernel.name << ", " << inputs << ", seed " << seed << describe_rest(p) << ": "
+          << record.reason;
+      runs[kernel.name]++;
+    }
+  }
+  EXPECT_EQ(runs["beyond/plain"], 200);
 }
 
 // Tiles that are full, and others that have a row more or less: the diagonal begins or ends with a
@@ -969,6 +1174,10 @@ TEST_P(Beyond, RowsLieAnywhere) {
     if (!kernel.takes.strides || !refusal(kernel, of_kernel).empty()) continue;
     expect_rows_anywhere(kernel, of_kernel);
     runs++;
+    for (const Option& option : kOptions) {
+      if (option.name != std::string("all") || kernel.takes.fp8) continue;
+      if (refusal(kernel, with(option, p)).empty()) expect_rows_anywhere(kernel, with(option, p));
+    }
   }
   EXPECT_GT(runs, 0);
 }

@@ -35,7 +35,7 @@ TEST(Programs, HelpHasAnExample) {
           "--list",      "--protocol", "--rounds",        "--load-seconds", "--trace",
           "--trace-cta", "--rest-ms",  "--score-std",     "--score-growth", "--mask",
           "--q-len",     "--kv-len",   "--kv-heads",      "--lengths",      "--kv-lengths",
-          "--page-size"}) {
+          "--page-size", "--window",   "--softcap",       "--alibi",        "--sink"}) {
       EXPECT_CONTAINS(result.out, std::string(option) + " ");
     }
     for (const std::string& inputs : input_names()) EXPECT_CONTAINS(result.out, inputs);

@@ -93,8 +93,8 @@ void list_kernels(const std::string& file) {
   std::string lines;
   for (const Kernel& kernel : kernels()) {
     if (file.empty()) printf("%s\n", kernel.name.c_str());
-    const auto& [causal, any_length, kv_heads, packed, lse, paged, strides, fp8, of_gradients] =
-        kernel.takes;
+    const auto& [causal, any_length, kv_heads, packed, lse, paged, strides, fp8, of_gradients,
+                 window, sinks, softcap, alibi] = kernel.takes;
     const Json about = {{"kernel", kernel.name},
                         {"source", source_of(kernel.name)},
                         {"compute_capability", kernel.needs.compute_capability},
@@ -108,7 +108,11 @@ void list_kernels(const std::string& file) {
                           {"lse", lse},
                           {"paged", paged},
                           {"strides", strides},
-                          {"fp8", fp8}}}};
+                          {"fp8", fp8},
+                          {"window", window},
+                          {"sinks", sinks},
+                          {"softcap", softcap},
+                          {"alibi", alibi}}}};
     lines += (lines.empty() ? "[" : ",\n ") + about.dump();
   }
   if (!file.empty()) write_file_whole(file, lines + "]\n");

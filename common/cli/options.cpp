@@ -26,7 +26,10 @@ struct Arguments {
   int heads = on_gpu() ? 16 : 2;
   std::vector<int> seq_lens = {on_gpu() ? 4096 : 256};
   int head_dim = 128;
-  std::string mask = "none";
+  std::string mask = "none", alibi = "none";
+  std::vector<int> window = {-1, -1};
+  double softcap = 0;
+  bool sinks = false;
   std::string fp8 = "none";
   int q_len = 0, kv_len = 0, kv_heads = 0;  // 0: seq_len, seq_len, heads
   std::vector<int> lengths, kv_lengths;     // of packed sequences; kv_lengths also with pages
@@ -110,6 +113,21 @@ void declare(Parser& app, Arguments& arguments) {
                  "none, or causal: query i sees keys up to i + kv-len - q-len")
       .one_of({"none", "causal"}, false)
       .show_default();
+  app.add_option("--window", arguments.window,
+                 "L,R: query i sees the keys from i + kv-len - q-len - L to\n"
+                 "i + kv-len - q-len + R; -1: all on that side [default: -1,-1]")
+      .range(-1, kMost, false)
+      .values_with_commas();
+  app.add_option(
+      "--softcap", arguments.softcap,
+      "C: a score s becomes C tanh(s / C), before ALiBi and a mask\n[default: 0, for none]");
+  app.add_option("--alibi", arguments.alibi,
+                 "a score loses a slope times the key's distance: with a slope per head\n"
+                 "(head), or per head of each sequence (sequence)")
+      .one_of({"none", "head", "sequence"}, false)
+      .show_default();
+  app.add_flag("--sink", arguments.sinks,
+               "each head has one more score, which adds to the sums of its rows");
   app.add_option("--fp8", arguments.fp8,
                  "Q, K and V rounded to eight bits (e4m3) with a scale per head, or of Q\n"
                  "and K per tile of 128 rows, also rotated before: head, tile or rotated")
@@ -201,7 +219,7 @@ void declare(Parser& app, Arguments& arguments) {
 void refuse_empty_parts(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
     for (const std::string name :
-         {"--seq-len", "--score-std", "--score-growth", "--lengths", "--kv-lengths"}) {
+         {"--seq-len", "--score-std", "--score-growth", "--lengths", "--kv-lengths", "--window"}) {
       const std::string text = argv[i];
       if (argv[i - 1] != name && !text.starts_with(name + "=")) continue;
       const std::string list = "," + text.substr(text.find('=') + 1) + ",";
@@ -247,6 +265,12 @@ Problem problem_of(const Arguments& arguments, int seq_len) {
   problem.head_dim = arguments.head_dim;
   problem.dtype = arguments.dtype == "fp16" ? Dtype::kFp16 : Dtype::kBf16;
   problem.mask = arguments.mask == "causal" ? Mask::kCausal : Mask::kNone;
+  problem.window = {arguments.window[0], arguments.window[1]};
+  problem.softcap = float(arguments.softcap);
+  for (const Alibi alibi : {Alibi::kHead, Alibi::kSequence}) {
+    if (arguments.alibi == name_of(alibi)) problem.alibi = alibi;
+  }
+  problem.sinks = arguments.sinks;
   for (const Fp8 fp8 : {Fp8::kHead, Fp8::kTile, Fp8::kRotated}) {
     if (arguments.fp8 == name_of(fp8)) problem.fp8 = fp8;
   }
@@ -387,6 +411,10 @@ Request request_of(const Parser& app, const Arguments& arguments) {
                    "and stores");
   }
   check_files(app, arguments);
+  if (arguments.window.size() != 2) {
+    throw BadInput("--window needs two numbers, L,R, not " +
+                   std::to_string(arguments.window.size()));
+  }
   check_lengths(app, arguments);
   request.problems = arguments.problems.empty() ? problems_of(arguments) : arguments.problems;
   for (const Kernel*& kernel : request.kernels) {
@@ -426,8 +454,13 @@ std::optional<Request> read_command_line(int argc, char** argv) {
     const std::string& first = kernels().front().name;
     some = first.find('/') == std::string::npos ? " 01 02" : " " + first;
   }
+  std::string of_scores;
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.takes.window || !kernel.takes.sinks || !of_scores.empty()) continue;
+    of_scores = "\n     or: " + name + " " + kernel.name + " --mask causal --window 128,-1 --sink";
+  }
   app.footer("Protocols:\n" + describe_protocols() + "\nExample: " + name + some +
-             " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json");
+             " --seq-len 1024 --head-dim 64 --dtype fp16 --json results.json" + of_scores);
   Arguments arguments;
   if (!parse(app, arguments, argc, argv)) return std::nullopt;
   if (arguments.list) {
@@ -437,8 +470,9 @@ std::optional<Request> read_command_line(int argc, char** argv) {
     return request;
   }
   if (app.has("--protocol")) {  // again, over the protocol's values
-    for (const char* option : {"--score-std", "--mask", "--fp8", "--q-len", "--kv-len",
-                               "--kv-heads", "--lengths", "--kv-lengths", "--page-size"}) {
+    for (const char* option :
+         {"--score-std", "--mask", "--window", "--softcap", "--alibi", "--sink", "--fp8", "--q-len",
+          "--kv-len", "--kv-heads", "--lengths", "--kv-lengths", "--page-size"}) {
       if (app.has(option)) throw BadInput(std::string(option) + " does not go with --protocol");
     }
     const Arguments defaults = apply_protocol(app, arguments);

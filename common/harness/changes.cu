@@ -164,27 +164,31 @@ struct Rounding {
 };
 
 // What a part of a row's keys gives, in this order: the highest score, the sum of p = e^(score -
-// highest), the largest scale * sum |q k| of a key; then of each column the sums of p v, of p |v|,
-// and of min(p, t) |v|, t half the smallest subnormal: what kernels may lose of small p.
-constexpr int part_size(int head_dim) { return 3 + 3 * head_dim; }
+// highest), the largest scale * sum |q k| of a key, the sum of p d, with d what a softcap and ALiBi
+// may move the score by; then of each column the sums of p v, of p |v|, of p d |v|, and of
+// min(p, t) |v|, t half the smallest subnormal: what kernels may lose of small p.
+constexpr int kBeforeColumns = 4;
+constexpr int kSums = 4;
+constexpr int part_size(int head_dim) { return kBeforeColumns + kSums * head_dim; }
 
 struct RowSums {
   Originals originals;
   uint64_t nonce;
   Rounding rounding;
-  float scale;
+  float scale, softcap;
   int head_dim, page_size, kv_heads;
   const int* block_table;
   const CheckedRow* rows;
   float* parts;  // [rows, kKeyParts, part_size(head_dim)]
 
   struct Mine {
-    float highest, weights, products, out[8], of_abs[8], lost[8];
+    float highest, weights, products, moved, out[8], of_abs[8], moved_v[8], lost[8];
   };
   // Threads that have the same columns take turns with the keys: kThreads / (head_dim / 8) groups.
   struct Shared {
-    float q[128], scores[kThreads], largest[kThreads], weights[kThreads];
-    float sums[3][8 * kThreads];  // [groups, head_dim]
+    float q[128], scores[kThreads], moves[kThreads];
+    float largest[kThreads], weights[kThreads], moved[kThreads];
+    float sums[kSums][8 * kThreads];  // [groups, head_dim]
   };
 
   // The row of K and V that a key is in.
@@ -197,8 +201,9 @@ struct RowSums {
   __host__ __device__ void operator()(Shared& shared, int cta) const {
     const auto larger = [](float a, float b) { return fmaxf(a, b); };
     const CheckedRow row = rows[cta / kKeyParts];
-    const int of_part = (row.keys + kKeyParts - 1) / kKeyParts;
-    const int begin = cta % kKeyParts * of_part, end = min(row.keys, begin + of_part);
+    const int of_part = (row.keys.end - row.keys.begin + kKeyParts - 1) / kKeyParts;
+    const int begin = row.keys.begin + cta % kKeyParts * of_part;
+    const int end = min(row.keys.end, begin + of_part);
     const int eights = head_dim / 8, groups = kThreads / eights, keys_of_group = kThreads / groups;
     const auto none = -std::numeric_limits<float>::infinity();
     Threads<Mine> threads;
@@ -211,7 +216,7 @@ struct RowSums {
     });
     for (int first = begin; first < end; first += kThreads) {
       threads.each([&](int t, Mine& mine) {  // a thread a key
-        float score = none;
+        float score = none, move = 0;
         if (first + t < end) {
           const size_t at = key_row(row, first + t) * size_t(eights);
           float sum = 0, products = 0;
@@ -226,9 +231,17 @@ struct RowSums {
             }
           }
           score = sum * scale;
+          if (softcap > 0) {
+            score = softcap * tanhf(score / softcap);
+            move = 0x1p-21f * fabsf(score);
+          }
+          const float taken_off = row.slope * fabsf(float(row.place - (first + t)));
+          score -= taken_off;
+          move += 0x1p-22f * fabsf(taken_off);
           mine.products = fmaxf(mine.products, products * scale);
         }
         shared.scores[t] = shared.largest[t] = score;
+        shared.moves[t] = move;
       });
       threads.join(shared.largest, larger);
       threads.each([&](int t, Mine& mine) {  // a thread eight columns
@@ -236,16 +249,20 @@ struct RowSums {
         const float rescale = expf(mine.highest - highest);
         mine.highest = highest;
         mine.weights *= rescale;
+        mine.moved *= rescale;
         for (int i = 0; i < 8; i++) {
           mine.out[i] *= rescale;
           mine.of_abs[i] *= rescale;
+          mine.moved_v[i] *= rescale;
         }
         const int begin_of_group = t / eights * keys_of_group;
         for (int key = begin_of_group; key < begin_of_group + keys_of_group; key++) {
           if (first + key >= end) break;
           const float p = expf(shared.scores[key] - highest);
           const float lost = fminf(p, rounding.p_least / 2);
+          const float moved = p * shared.moves[key];
           mine.weights += p;
+          mine.moved += moved;
           const size_t at = key_row(row, first + key) * size_t(eights) + size_t(t % eights);
           const Eight of_v = originals.v[at];
           const uint32_t signs = signs_of(nonce, at) >> 8;
@@ -253,6 +270,7 @@ struct RowSums {
             const float v = element(of_v, i, rounding.bf16, signs & 0xff);
             mine.out[i] += p * v;
             mine.of_abs[i] += p * fabsf(v);
+            mine.moved_v[i] += moved * fabsf(v);
             mine.lost[i] += lost * fabsf(v);
           }
         }
@@ -262,25 +280,30 @@ struct RowSums {
       for (int i = 0; i < 8; i++) {
         shared.sums[0][8 * t + i] = mine.out[i];
         shared.sums[1][8 * t + i] = mine.of_abs[i];
-        shared.sums[2][8 * t + i] = mine.lost[i];
+        shared.sums[2][8 * t + i] = mine.moved_v[i];
+        shared.sums[3][8 * t + i] = mine.lost[i];
       }
       shared.largest[t] = mine.products;
       shared.weights[t] = t % eights == 0 ? mine.weights : 0;
+      shared.moved[t] = t % eights == 0 ? mine.moved : 0;
     });
+    const auto plus = [](float a, float b) { return a + b; };
     threads.join(shared.largest, larger);
-    threads.join(shared.weights, [](float a, float b) { return a + b; });
+    threads.join(shared.weights, plus);
+    threads.join(shared.moved, plus);
     float* const part = parts + size_t(cta) * size_t(part_size(head_dim));
     threads.each([&](int t, Mine& mine) {
       if (t == 0) {
         part[0] = mine.highest;
         part[1] = shared.weights[0];
         part[2] = shared.largest[0];
+        part[3] = shared.moved[0];
       }
-      for (int at = t; at < 3 * head_dim; at += kThreads) {
+      for (int at = t; at < kSums * head_dim; at += kThreads) {
         float sum = 0;
         for (int i = 0; i < groups; i++)
           sum += shared.sums[at / head_dim][i * head_dim + at % head_dim];
-        part[3 + at] = sum;
+        part[kBeforeColumns + at] = sum;
       }
     });
   }
@@ -309,8 +332,8 @@ struct JudgeRow {
     const CheckedRow row = rows[cta];
     const int size = part_size(head_dim);
     const float* const part = parts + size_t(cta) * kKeyParts * size_t(size);
-    float highest = part[0], products = 0, weights = 0;
-    for (int i = 1; i < kKeyParts; i++) highest = fmaxf(highest, part[i * size]);
+    float highest = row.sink, products = 0;
+    for (int i = 0; i < kKeyParts; i++) highest = fmaxf(highest, part[i * size]);
     // The sum over all parts of what is at `from`, by their weights.
     const auto sum = [&](int from, bool weighted) {
       float result = 0;
@@ -322,23 +345,28 @@ struct JudgeRow {
       return result;
     };
     for (int i = 0; i < kKeyParts; i++) products = fmaxf(products, part[i * size + 2]);
-    weights = row.keys > 0 ? sum(1, true) : 1;
-    const float error_of_sums = 2 * (rounding.products * products + float(row.keys) * 0x1p-24f / 8);
+    const int keys = row.keys.end - row.keys.begin;
+    const float of_sink = std::isinf(row.sink) ? 0 : expf(row.sink - highest);
+    const bool empty = keys == 0 && of_sink == 0;
+    const float weights = empty ? 1 : of_sink + sum(1, true);
+    const float moved_sink = of_sink > 0 ? of_sink * 0x1p-22f * fabsf(row.sink) : 0;  // not 0 * inf
+    const float moved = (moved_sink + sum(3, true)) / weights;
+    const float error_of_sums = 2 * (rounding.products * products + float(keys) * 0x1p-24f / 8);
     const float of_short = rounding.short_products * products;
     const float short_sums = 2 * of_short + rounding.short_sums;
     Threads<Mine> threads;
     threads.each([&](int t, Mine&) {
       Squares all = {};
       for (int column = t; column < head_dim; column += kThreads) {
-        const float value = sum(3 + column, true) / weights;
-        const float of_abs = sum(3 + head_dim + column, true) / weights;
-        const float lost = sum(3 + 2 * head_dim + column, false) / weights;
-        const float inexact = error_of_sums * of_abs + lost + rounding.o_least / 2 +
+        const int at = kBeforeColumns + column;
+        const float value = sum(at, true) / weights;
+        const float of_abs = sum(at + head_dim, true) / weights;
+        const float lost = (sum(at + 2 * head_dim, true) + sum(at + 3 * head_dim, false)) / weights;
+        const float inexact = (error_of_sums + moved) * of_abs + lost + rounding.o_least / 2 +
                               short_sums * (fabsf(value) + fminf(of_short, 1.0f) * of_abs);
-        const float allowed = row.keys > 0
-                                  ? rounding.unit * fabsf(value) +
-                                        (2 * rounding.p_unit + short_sums) * of_abs + inexact
-                                  : 0.0f;
+        const float allowed = keys > 0 ? rounding.unit * fabsf(value) +
+                                             (2 * rounding.p_unit + short_sums) * of_abs + inexact
+                                       : 0.0f;
         const float actual = element(place.row(row.row)[column / 8], column % 8, rounding.bf16);
         const double error = double(actual) - double(value);
         all.of_error += error * error;
@@ -359,10 +387,11 @@ struct JudgeRow {
       bool right = all.wrong == 0 &&
                    sqrt(all.of_error) <= 1.5 * unit * sqrt(all.of_value) + sqrt(all.of_inexact);
       if (place.output.lse) {
-        const float lse = row.keys > 0 ? highest + logf(weights) : highest;
+        const float lse = empty ? highest : highest + logf(weights);
         const float actual = place.output.lse[row.row];
         const float allowed =
-            2 * (error_of_sums + of_short + 0x1p-21f + 0x1p-22f * fabsf(lse)) + rounding.lse;
+            2 * (error_of_sums + of_short + moved + 0x1p-21f + 0x1p-22f * fabsf(lse)) +
+            rounding.lse;
         if (actual != lse && !(fabsf(actual - lse) <= allowed)) right = false;
       }
       if (!right) count_one(wrong);
@@ -416,7 +445,7 @@ void change_inputs(const Originals& originals, uint64_t nonce, Eight* q, Eight* 
 }
 
 std::vector<CheckedRow> rows_to_check(const Problem& problem, const std::vector<HeadRows>& heads,
-                                      uint64_t nonce, int count) {
+                                      const Inputs& inputs, uint64_t nonce, int count) {
   std::vector<CheckedRow> result;
   for (int i = 0; i < count && problem.row_count() > 0; i++) {
     const size_t row = mixed(mixed(nonce) + uint64_t(i)) % problem.row_count();
@@ -424,8 +453,14 @@ std::vector<CheckedRow> rows_to_check(const Problem& problem, const std::vector<
       return each.q_row + size_t(each.lengths.q_len) <= row;
     };
     const HeadRows& of = *std::partition_point(heads.begin(), heads.end(), before);
-    const int keys = of.lengths.visible_keys(problem.mask, int(row - of.q_row));
-    CheckedRow checked{row, of.kv_row, keys, 0};
+    const int query = int(row - of.q_row);
+    CheckedRow checked{row,
+                       of.kv_row,
+                       of.lengths.visible_keys(problem.visible(), query),
+                       0,
+                       of.lengths.place(query),
+                       inputs.slope(problem, of),
+                       inputs.sink(of)};
     if (problem.page_size > 0) {
       checked.kv_row = size_t(of.head) / (size_t(problem.heads) / size_t(problem.key_heads()));
       checked.table_from = of.sequence * problem.table_pages();
@@ -460,7 +495,7 @@ void check_output(const OutputCheck& check, uint64_t nonce, const OutputRows& ou
                           &found->not_a_number});
   for_ctas(
       check.row_count * kKeyParts,
-      RowSums{check.originals, nonce, rounding, problem.scale(), problem.head_dim,
+      RowSums{check.originals, nonce, rounding, problem.scale(), problem.softcap, problem.head_dim,
               problem.page_size, problem.key_heads(), check.block_table, check.rows, check.parts});
   for_ctas(check.row_count, JudgeRow{place, rounding, problem.head_dim, check.rows, check.parts,
                                      &found->wrong_rows});

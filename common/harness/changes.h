@@ -45,12 +45,16 @@ void change_inputs(const Originals& originals, uint64_t nonce, Eight* q, Eight* 
 struct CheckedRow {
   size_t row;      // of Q and O, as they lie contiguous
   size_t kv_row;   // its first key: a row of K and V; in pages the head, of all heads of a page
-  int keys;        // that it sees
+  KeyRange keys;   // that it sees
   int table_from;  // with pages: where its sequence begins in the block table
+  int place;       // of the query among the keys
+  float slope, sink;
 };
-// `count` rows of all heads of all sequences, which the nonce picks. `heads` is head_rows(problem).
+// `count` rows of all heads of all sequences, which the nonce picks. `heads` is head_rows(problem);
+// of the inputs only what heads have is read.
 std::vector<CheckedRow> rows_to_check(const Problem& problem, const std::vector<HeadRows>& heads,
-                                      uint64_t nonce, int count = kRowsChecked);
+                                      const Inputs& inputs, uint64_t nonce,
+                                      int count = kRowsChecked);
 
 // What is found in the output of one launch.
 struct Found {

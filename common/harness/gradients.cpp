@@ -81,7 +81,8 @@ GradientReference make_gradient_reference(const Problem& problem, const Inputs& 
       const Rows v = widen(inputs.v, at.kv_row, at.lengths.kv_len, d, problem.dtype);
       const Rows dout = widen(d_o, at.q_row, at.lengths.q_len, d, problem.dtype);
       for (size_t i = 0; i < size_t(at.lengths.q_len); i++) {
-        const auto keys = size_t(at.lengths.visible_keys(problem.mask, int(i)));
+        // Kernels of gradients take a mask, and none of what else happens to scores.
+        const auto keys = size_t(at.lengths.visible_keys(problem.visible(), int(i)).end);
         const size_t row = at.q_row + i;
         std::vector<double> p(keys), d_p(keys), o(d);
         double highest = -std::numeric_limits<double>::infinity(), sum = 0, products = 0;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -128,6 +129,16 @@ std::vector<HeadRows> head_rows(const Problem& problem) {
     }
   }
   return result;
+}
+
+float Inputs::sink(const HeadRows& of) const {
+  return sinks.empty() ? -std::numeric_limits<float>::infinity() : sinks[size_t(of.head)];
+}
+
+float Inputs::slope(const Problem& problem, const HeadRows& of) const {
+  if (problem.alibi == Alibi::kNone) return 0;
+  const size_t before = problem.alibi == Alibi::kHead ? 0 : size_t(of.sequence);
+  return alibi_slopes[before * size_t(problem.heads) + size_t(of.head)];
 }
 
 Pool make_pool(const Problem& problem, const Inputs& inputs, uint64_t seed) {
@@ -318,6 +329,19 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
       inputs.v[index] = from_float(v, problem.dtype);
     }
   };
+  for (int head = 0; problem.sinks && head < problem.heads; head++) {
+    inputs.sinks.push_back(3.0f + 2.0f * normal(hash(~seed), uint64_t(head)));
+  }
+  const int sets_of_slopes = problem.alibi == Alibi::kSequence ? problem.batch
+                             : problem.alibi == Alibi::kHead   ? 1
+                                                               : 0;
+  for (int set = 1; set <= sets_of_slopes; set++) {
+    for (int head = 1; head <= problem.heads; head++) {
+      const double slope = set * std::exp2(-8.0 * head / problem.heads);
+      inputs.alibi_slopes.push_back(float(slope));
+    }
+  }
+
   // A piece of work is 16 rows of Q of one head, or of K and V where its first query head is.
   constexpr int kRowsPerPiece = 16;
   struct Piece {

@@ -10,17 +10,23 @@
 
 namespace fa {
 
-// fp16 or bf16 patterns, in the shapes that Problem gives. K and V are never in pages: [batch,
-// kv_heads, kv_len, head_dim], and of a sequence with fewer keys the rest is 0.
-struct Inputs {
-  std::vector<uint16_t> q, k, v;
-};
-
 // One head of one sequence: where its rows of Q and O begin, and its rows of K and V.
 struct HeadRows {
   int sequence, head;
   size_t q_row, kv_row;
   Sequence lengths;
+};
+
+// fp16 or bf16 patterns, in the shapes that Problem gives. K and V are never in pages: [batch,
+// kv_heads, kv_len, head_dim], and of a sequence with fewer keys the rest is 0.
+struct Inputs {
+  std::vector<uint16_t> q, k, v;
+  std::vector<float> sinks = {},
+                     alibi_slopes = {};  // as in Tensors; empty where the problem has none
+
+  // The sink of a head, -inf where there is none, and ALiBi's slope, 0 where there is none.
+  float sink(const HeadRows& of) const;
+  float slope(const Problem& problem, const HeadRows& of) const;
 };
 
 // K and V of a problem with pages as kernels find them. Pages are in random order; those that no
@@ -90,6 +96,10 @@ const std::vector<std::string>& hot_input_names();
 //                   head does not fit the next head.
 const std::vector<std::string>& all_input_names();
 
+// With sinks these are from N(3, 4), so that with some hundreds of keys a sink has a part of the
+// row that is neither all nor nothing. ALiBi's slopes of n heads are those of its paper, 2^(-8/n),
+// 2^(-16/n), ..., and with a slope per sequence twice, three times, ... as much.
+//
 // Throws BadInput for an unknown name, and for problem.scores of other inputs than normal.
 Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t seed);
 

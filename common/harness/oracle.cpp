@@ -16,7 +16,8 @@ namespace fa {
 namespace {
 
 // `head` is the number of the head of a sequence among all.
-std::set<int> choose_rows(Mask mask, const Sequence& lengths, size_t head, int rows_per_head) {
+std::set<int> choose_rows(const Window& window, const Sequence& lengths, size_t head,
+                          int rows_per_head) {
   std::set<int> chosen;
   const int n = lengths.q_len;
   if (n <= rows_per_head) {
@@ -31,14 +32,19 @@ std::set<int> choose_rows(Mask mask, const Sequence& lengths, size_t head, int r
   chosen.insert(n - 1);
   if (n % 64 != 0) chosen.insert(n / 64 * 64);
   // The last row that sees nothing of a tile of keys, and the first that sees its first key; of the
-  // first tile also where these are the edges of a tile of rows.
-  const int beyond = lengths.kv_len - n;
-  for (int tile = 0; mask == Mask::kCausal && tile < lengths.kv_len; tile += stride) {
-    if (tile > 0 && beyond % 64 == 0) break;
-    for (const int row : {tile - beyond - 1, tile - beyond}) {
-      if (row >= 0 && row < n) chosen.insert(row);
+  // first tile also where these are the edges of a tile of rows. On the left of a window the last
+  // row that sees a key before the tile, and the first that does not.
+  const auto choose_crossings = [&](int offset) {
+    for (int tile = 0; tile < lengths.kv_len; tile += stride) {
+      const int row = tile + offset - lengths.place(0);
+      if (tile > 0 && row % 64 == 0) break;
+      for (const int each : {row - 1, row}) {
+        if (each >= 0 && each < n) chosen.insert(each);
+      }
     }
-  }
+  };
+  if (window.right >= 0) choose_crossings(-window.right);
+  if (window.left >= 0) choose_crossings(window.left);
   uint64_t state = 0x9e3779b97f4a7c15u * (head + 1);
   while (int(chosen.size()) < rows_per_head) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -85,7 +91,7 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   const std::vector<HeadRows> heads = head_rows(problem);
   for (size_t head = 0; head < heads.size(); head++) {
     size_t first = reference.rows.size();
-    for (const int row : choose_rows(problem.mask, heads[head].lengths, head, rows_per_head))
+    for (const int row : choose_rows(problem.visible(), heads[head].lengths, head, rows_per_head))
       reference.rows.push_back(heads[head].q_row + size_t(row));
     for (; first < reference.rows.size(); first += kRowsPerPiece)
       pieces.push_back({head, first, std::min(first + kRowsPerPiece, reference.rows.size())});
@@ -110,30 +116,39 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
   };
 
   struct Row {
-    size_t keys = 0;  // that it sees
+    size_t begin = 0, end = 0;  // of the keys that it sees
+    double place = 0;
     std::vector<double> q, scores, output, weight_of_abs, lost;
-    double highest = -std::numeric_limits<double>::infinity();
-    double largest_products = 0, weights = 0;
+    double highest = 0;
+    double largest_products = 0, weights = 0, moved = 0;  // moved: the sum of p_j d_j
+    double keys() const { return double(end - begin); }
   };
   parallel_for(pieces.size(), [&](size_t piece) {
     const size_t first = pieces[piece].first, last = pieces[piece].last;
     const HeadRows& at = heads[pieces[piece].head];
     std::vector<double> wide(d);
+    const double softcap = double(problem.softcap), slope = double(inputs.slope(problem, at));
+    const double sink = double(inputs.sink(at));
     std::vector<Row> rows(last - first);
     for (size_t i = 0; i < rows.size(); i++) {
       for (auto* const values :
            {&rows[i].q, &rows[i].output, &rows[i].weight_of_abs, &rows[i].lost})
         values->resize(d);
       const size_t position = reference.rows[first + i] - at.q_row;
-      rows[i].keys = size_t(at.lengths.visible_keys(problem.mask, int(position)));
-      rows[i].scores.resize(rows[i].keys);
+      const KeyRange keys = at.lengths.visible_keys(problem.visible(), int(position));
+      rows[i].begin = size_t(keys.begin);
+      rows[i].end = size_t(keys.end);
+      rows[i].place = at.lengths.place(int(position));
+      rows[i].scores.resize(rows[i].end);
+      rows[i].highest = sink;
       widen(inputs.q, of_fp8.q, reference.rows[first + i], rows[i].q);
     }
-    const size_t most_keys = rows.back().keys;  // the later the row, the more
-    for (size_t j = 0; j < most_keys; j++) {
+    // The later the row, the further to the right its keys are.
+    const size_t first_key = rows.front().begin, end_of_keys = rows.back().end;
+    for (size_t j = first_key; j < end_of_keys; j++) {
       widen(inputs.k, of_fp8.k, at.kv_row + j, wide);
       for (Row& row : rows) {
-        if (j >= row.keys) continue;
+        if (j < row.begin || j >= row.end) continue;
         Lanes sum = {}, products = {};
         for (size_t c = 0; c < d; c += kLanes) {
           Lanes q, k;
@@ -148,18 +163,32 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
           score += sum[lane];
           all_products += products[lane];
         }
-        row.scores[j] = score * scale;
+        score *= scale;
+        if (softcap > 0) score = softcap * std::tanh(score / softcap);
+        row.scores[j] = score - slope * std::fabs(row.place - double(j));
         row.highest = std::max(row.highest, row.scores[j]);
         row.largest_products = std::max(row.largest_products, all_products);
       }
     }
-    for (size_t j = 0; j < most_keys; j++) {
+    for (Row& row : rows) {
+      if (std::isinf(sink)) continue;
+      row.weights = std::exp(sink - row.highest);
+      row.moved = row.weights * 0x1p-22 * std::fabs(sink);
+    }
+    for (size_t j = first_key; j < end_of_keys; j++) {
       widen(inputs.v, of_fp8.v, at.kv_row + j, wide);
       for (Row& row : rows) {
-        if (j >= row.keys) continue;
+        if (j < row.begin || j >= row.end) continue;
         const double p = std::exp(row.scores[j] - row.highest);
         row.weights += p;
         if (p == 0) continue;
+        if (softcap > 0 || slope != 0) {
+          const double taken_off = slope * std::fabs(row.place - double(j));
+          const double of_cap = softcap > 0 ? 0x1p-21 * std::fabs(row.scores[j] + taken_off) : 0;
+          const double moved = p * (of_cap + 0x1p-22 * std::fabs(taken_off));
+          row.moved += moved;
+          for (size_t c = 0; c < d; c++) row.lost[c] += moved * std::fabs(wide[c]);
+        }
         for (size_t c = 0; c < d; c++) {
           const double term = p * wide[c];
           row.output[c] += term;
@@ -174,29 +203,30 @@ Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_
       return precision.short_products * row.largest_products * scale;
     };
     const auto exponent_and_sum_error = [&](const Row& row) {
-      return precision.products * row.largest_products * scale + double(row.keys) * 0x1p-24 / 8;
+      return precision.products * row.largest_products * scale + row.keys() * 0x1p-24 / 8;
     };
     for (size_t i = 0; i < rows.size(); i++) {
       const double lse = rows[i].highest + std::log(rows[i].weights);  // -inf of no key
       reference.lse[first + i] = lse;
-      const double errors = exponent_and_sum_error(rows[i]) + short_error(rows[i]);
-      reference.lse_allowed[first + i] =
-          rows[i].keys > 0 ? 2 * errors + 0x1p-21 + 0x1p-22 * std::fabs(lse) + (fp8 ? 0x1p-3 : 0)
-                           : 0;
+      const double errors = 2 * (exponent_and_sum_error(rows[i]) + short_error(rows[i]));
+      reference.lse_allowed[first + i] = rows[i].weights > 0
+                                             ? errors + rows[i].moved / rows[i].weights + 0x1p-21 +
+                                                   0x1p-22 * std::fabs(lse) + (fp8 ? 0x1p-3 : 0)
+                                             : 0;
     }
     for (size_t i = 0; i < rows.size() * d; i++) {
       const Row& row = rows[i / d];
-      const double weights = row.keys > 0 ? row.weights : 1;
+      const double weights = row.weights > 0 ? row.weights : 1;
       const double value = row.output[i % d] / weights;
       const double a = row.weight_of_abs[i % d] / weights;
       const double of_short = short_error(row);
       const double short_sums = 2 * of_short + precision.short_sums;
-      const double inexact = 2 * exponent_and_sum_error(row) * a + row.lost[i % d] / weights +
-                             precision.o_least / 2 +
+      const double inexact = (2 * exponent_and_sum_error(row) + row.moved / weights) * a +
+                             row.lost[i % d] / weights + precision.o_least / 2 +
                              short_sums * (std::fabs(value) + std::min(of_short, 1.0) * a);
       reference.values[first * d + i] = value;
       reference.inexact[first * d + i] = inexact;
-      reference.allowed[first * d + i] = row.keys > 0
+      reference.allowed[first * d + i] = row.keys() > 0
                                              ? precision.unit * std::fabs(value) +
                                                    (2 * precision.p_unit + short_sums) * a + inexact
                                              : 0;

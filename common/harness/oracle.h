@@ -26,8 +26,9 @@ struct Reference {
 };
 
 // All rows if a head has at most `rows_per_head`, else that many of every head: the edges of all
-// 64-row tiles as far as they fit in half of the number, those at which a causal diagonal crosses a
-// 64-key tile, and random ones. A row without a visible key is zeros, exactly.
+// 64-row tiles as far as they fit in half of the number, those at which a causal diagonal or an
+// edge of a window crosses a 64-key tile, and random ones. A row without a visible key is zeros,
+// exactly.
 //
 // The bound on an element, with u the dtype's rounding unit (2^-11 fp16, 2^-8 bf16), p the row's
 // softmax weights, and A = sum_j p_j |v_j|:
@@ -43,6 +44,10 @@ struct Reference {
 //                          over p_j (1 for the highest score) below the smallest normal number:
 //                          what rounding them to multiples of the smallest subnormal, 2 t, can lose
 //   t                      the same of O
+//   sum_j p_j d_j (|v_j| + A)
+//                          d_j: what else the exponent of key j may be off by: 2^-21 of a score
+//                          under a softcap, for tanh in fp32, and 2^-22 of what ALiBi takes off or
+//                          of a sink
 //
 // Of a problem in FP8 (Problem::fp8) the inputs are what rounding to e4m3 leaves of them (fp8.h);
 // rounding P has 2^-4 in place of u; and t is 2^-15, because at the highest score P may be as small
@@ -52,9 +57,9 @@ struct Reference {
 //
 // `rounded`: of a problem in FP8 what round_to_fp8 gives, if it is there already.
 //
-// Log-sum-exp, in fp32, may be off by 2 (e + N 2^-24 / 8) + 2^-21 + 2^-22 |log-sum-exp|: the errors
-// of exponents and sums as above, and fp32's of the logarithm and of the result. In FP8 by 2^-3
-// more, if the rounded P are summed.
+// Log-sum-exp, in fp32, may be off by 2 (e + N 2^-24 / 8) + sum_j p_j d_j + 2^-21 +
+// 2^-22 |log-sum-exp|: the errors of exponents and sums as above, and fp32's of the logarithm and
+// of the result. In FP8 by 2^-3 more, if the rounded P are summed.
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head = 512,
                          const Fp8Inputs* rounded = nullptr);
 

@@ -174,6 +174,10 @@ Json rest_to_json(const Problem& problem) {
   Json result = Json::object();
   if (problem.is_plain()) return result;
   if (problem.mask != Mask::kNone) result["mask"] = name_of(problem.mask);
+  if (problem.window != Window{}) result["window"] = {problem.window.left, problem.window.right};
+  if (problem.softcap > 0) result["softcap"] = double(problem.softcap);
+  if (problem.alibi != Alibi::kNone) result["alibi"] = name_of(problem.alibi);
+  if (problem.sinks) result["sinks"] = true;
   if (problem.fp8 != Fp8::kNone) result["fp8"] = name_of(problem.fp8);
   if (problem.kv_heads) result["kv_heads"] = *problem.kv_heads;
   if (problem.kv_len) result["kv_len"] = *problem.kv_len;

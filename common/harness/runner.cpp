@@ -179,6 +179,14 @@ Runner::Runner(const Problem& problem, const Inputs& inputs, const Protocol& pro
     cu_seqlens_q_.emplace("cu_seqlens_q", q.size() * sizeof(int)).upload(q.data());
     cu_seqlens_kv_.emplace("cu_seqlens_kv", kv.size() * sizeof(int)).upload(kv.data());
   }
+  of_heads_.sinks = inputs.sinks;
+  of_heads_.alibi_slopes = inputs.alibi_slopes;
+  const auto upload_floats = [](std::optional<Buffer>& to, const char* name,
+                                const std::vector<float>& floats) {
+    if (!floats.empty()) to.emplace(name, floats.size() * sizeof(float)).upload(floats.data());
+  };
+  upload_floats(sinks_, "sinks", inputs.sinks);
+  upload_floats(alibi_slopes_, "alibi_slopes", inputs.alibi_slopes);
   if (protocol.flush_l2 && on_gpu()) l2_.emplace("L2 flush", size_t(256) << 20);
   reference_ = make_reference(problem, inputs, reference_rows_per_head,
                               problem.fp8 != Fp8::kNone ? &rounded : nullptr);
@@ -197,6 +205,8 @@ Tensors Runner::tensors(const Kernel& kernel, int set) {
     result.block_table = static_cast<const int*>(block_table_->data());
     result.kv_lens = static_cast<const int*>(kv_lens_->data());
   }
+  if (sinks_) result.sinks = static_cast<const float*>(sinks_->data());
+  if (alibi_slopes_) result.alibi_slopes = static_cast<const float*>(alibi_slopes_->data());
   if (!kernel.workspace_bytes) return result;
   const size_t needed = kernel.workspace_bytes(problem_, protocol_.workspace_limit);
   if (needed > protocol_.workspace_limit) {
@@ -312,7 +322,7 @@ Times Runner::time(const Kernel& kernel, const Timing& timing) {
   std::vector<CheckedRow> rows;  // of each launch
   for (int i = 0; i < planned; i++) {
     nonces.push_back(unforeseen());
-    const auto chosen = rows_to_check(problem_, heads_, nonces.back());
+    const auto chosen = rows_to_check(problem_, heads_, of_heads_, nonces.back());
     rows.insert(rows.end(), chosen.begin(), chosen.end());
   }
   Buffer checked_rows("the rows to check", rows.size() * sizeof rows[0]);

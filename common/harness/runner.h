@@ -155,6 +155,8 @@ class Runner {
   std::vector<Set> sets_;
   std::optional<Buffer> cu_seqlens_q_, cu_seqlens_kv_;  // of packed sequences
   std::optional<Buffer> block_table_, kv_lens_;         // of a problem with pages
+  std::optional<Buffer> sinks_, alibi_slopes_;          // where the problem has them
+  Inputs of_heads_;                                     // these alone, for checks
   std::optional<Buffer> l2_;         // larger than the L2: writing it evicts everything else
   std::optional<Buffer> workspace_;  // grows with what kernels ask for
   std::string workspace_of_;         // the kernel that used it last

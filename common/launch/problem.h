@@ -37,6 +37,29 @@ enum class Mask { kNone, kCausal };
 
 inline const char* name_of(Mask mask) { return mask == Mask::kNone ? "none" : "causal"; }
 
+// How many keys a query sees to the left and to the right of its own place; -1: all that there are.
+// The place of query i is key i + kv_len - q_len, on the diagonal of a causal mask, which is itself
+// a window of {-1, 0}.
+struct Window {
+  int left = -1, right = -1;
+  bool operator==(const Window&) const = default;
+};
+
+// The keys from begin to end - 1.
+struct KeyRange {
+  int begin = 0, end = 0;
+};
+
+// ALiBi (Press, Smith and Lewis, "Train Short, Test Long", 2021): a score becomes less by a slope
+// times the distance of the key from the query's place. There is a slope per head, or one per head
+// of each sequence.
+enum class Alibi { kNone, kHead, kSequence };
+
+inline const char* name_of(Alibi alibi) {
+  constexpr const char* kNames[] = {"none", "head", "sequence"};
+  return kNames[int(alibi)];
+}
+
 // How Q, K and V are rounded to e4m3, numbers of eight bits, before they are multiplied. Numbers
 // that share a scale are divided by it first: it is the largest of them over 448, the largest of
 // e4m3. kHead has a scale per head of a sequence, kTile of Q and K one per 128 rows; with kRotated
@@ -56,16 +79,24 @@ struct Sequence {
   int q_len = 0, kv_len = 0;
   bool operator==(const Sequence&) const = default;
 
-  // How many keys query i sees: keys 0 to visible_keys - 1. A causal query i sees key j if
-  // j <= i + kv_len - q_len. Where there is no such key, the row of O is zeros.
-  int visible_keys(Mask mask, int i) const {
-    return mask == Mask::kNone ? kv_len : std::clamp(i + 1 + kv_len - q_len, 0, kv_len);
+  // The place of query i among the keys: the last query is at the last key.
+  int place(int i) const { return i + kv_len - q_len; }
+  // The keys that query i sees. Where there is none, the row of O is zeros.
+  KeyRange visible_keys(const Window& window, int i) const {
+    return {window.left < 0 ? 0 : std::clamp(place(i) - window.left, 0, kv_len),
+            window.right < 0 ? kv_len : std::clamp(place(i) + window.right + 1, 0, kv_len)};
   }
-  // The sum of visible_keys over all queries.
-  double attended_pairs(Mask mask) const {
-    const double q = q_len, k = kv_len, triangle = std::min(q, k);
-    // The last min(q_len, kv_len) queries see keys up to the diagonal, those before them none.
-    return mask == Mask::kNone ? q * k : triangle * (k - triangle) + triangle * (triangle + 1) / 2;
+  // How many these are, over all queries.
+  double attended_pairs(const Window& window) const {
+    // The sum of clamp(place(i) + offset, 0, kv_len): of the queries in the middle their number
+    // times the mean, and of those behind kv_len each.
+    const auto sum = [&](int offset) {
+      const double rising = std::clamp(-place(offset), 0, q_len);
+      const double full = std::clamp(kv_len - place(offset), 0, q_len);
+      return (full - rising) * ((rising + full - 1) / 2 + place(offset)) + (q_len - full) * kv_len;
+    };
+    return (window.right < 0 ? double(q_len) * kv_len : sum(window.right + 1)) -
+           (window.left < 0 ? 0 : sum(-window.left));
   }
 };
 
@@ -90,6 +121,14 @@ struct Problem {
   std::optional<Scores> scores;  // without: those of Q and K from N(0, 1), whose std is 1
 
   Mask mask = Mask::kNone;
+  // What else happens to the scores, after they are scaled and in this order: with a softcap c > 0
+  // a score s becomes c tanh(s / c); ALiBi's slopes; the window, beside the mask. With sinks a row
+  // ends with one more score, of its head, to which no key belongs: it adds to the row's sum, and
+  // so to its log-sum-exp, and nothing to O.
+  float softcap = 0;  // 0: none
+  Alibi alibi = Alibi::kNone;
+  Window window;
+  bool sinks = false;
   std::optional<int> kv_len;    // keys of a sequence; without: seq_len
   std::optional<int> kv_heads;  // of K and V; without: heads. Head h reads h / (heads / kv_heads)
   // Sequences of different lengths, one behind the other: Q and O are [heads, total queries,
@@ -126,6 +165,8 @@ struct Problem {
     if (kv_len == seq_len) kv_len.reset();
   }
 
+  // The window that mask and window leave.
+  Window visible() const { return mask == Mask::kNone ? window : Window{window.left, 0}; }
   float scale() const { return own_scale.value_or(1.0f / std::sqrt(float(head_dim))); }
   int key_len() const { return kv_len.value_or(seq_len); }
   int key_heads() const { return kv_heads.value_or(heads); }
@@ -175,13 +216,17 @@ struct Problem {
 
   // Whether nothing but the fields before `mask` is used.
   bool is_plain() const {
-    return mask == Mask::kNone && !kv_len && !kv_heads && packed.empty() && page_size == 0 &&
-           fp8 == Fp8::kNone && seq_len % 128 == 0;
+    return mask == Mask::kNone && has_plain_scores() && !kv_len && !kv_heads && packed.empty() &&
+           page_size == 0 && fp8 == Fp8::kNone && seq_len % 128 == 0;
+  }
+  // Whether scores are scaled and nothing else, beside the mask.
+  bool has_plain_scores() const {
+    return softcap == 0 && alibi == Alibi::kNone && window == Window{} && !sinks;
   }
   // Pairs of a query and a key that it sees, over all heads and sequences.
   double attended_pairs() const {
     double sum = 0;
-    for (int i = 0; i < batch; i++) sum += sequence(i).attended_pairs(mask);
+    for (int i = 0; i < batch; i++) sum += sequence(i).attended_pairs(visible());
     return sum * heads;
   }
   // Two matrix products, a multiplication and an addition each, on the attended pairs:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -34,6 +35,10 @@ std::string lack_of_shared(size_t bytes) {
   if (bytes <= most) return "";
   return "needs " + std::to_string(bytes) + " bytes of shared memory a CTA, this GPU has " +
          std::to_string(most);
+}
+
+std::string text_of(const Window& window) {
+  return std::to_string(window.left) + "," + std::to_string(window.right);
 }
 
 std::string capability(int value) {
@@ -114,6 +119,15 @@ void validate(const Problem& problem, bool any_length) {
   for (const Sequence& each : problem.packed) {
     if (std::min(each.q_len, each.kv_len) < 0) throw BadInput("--lengths must not be negative");
   }
+  constexpr int kWidest = 1 << 30;
+  const auto [left, right] = problem.window;
+  if (std::min(left, right) < -1 || std::max(left, right) > kWidest) {
+    throw BadInput("--window must be two numbers from -1, for all keys, to " +
+                   std::to_string(kWidest) + ", not " + text_of(problem.window));
+  }
+  if (!(problem.softcap >= 0 && std::isfinite(problem.softcap))) {
+    throw BadInput("--softcap must be above 0 and finite, or 0 for none");
+  }
   if (problem.page_size != 0) {
     const int size = problem.page_size;
     if (size < 16 || size > 256 || (size & (size - 1)) != 0) {
@@ -149,6 +163,14 @@ std::string refusal(const Kernel& kernel, const Problem& problem) {
     text += (text.empty() ? "takes " : "; ") + accepted;
   };
   if (problem.mask != Mask::kNone && !takes.causal) add("--mask none, not causal");
+  if (problem.window != Window{} && !takes.window) {
+    add("--window -1,-1, not " + text_of(problem.window));
+  }
+  if (problem.softcap > 0 && !takes.softcap) add("scores without a softcap (--softcap)");
+  if (problem.alibi != Alibi::kNone && !takes.alibi) {
+    add(std::string("--alibi none, not ") + name_of(problem.alibi));
+  }
+  if (problem.sinks && !takes.sinks) add("heads without a sink (--sink)");
   if (takes.fp8 && problem.fp8 == Fp8::kNone) add("--fp8 head, tile or rotated, not none");
   if (!takes.fp8 && problem.fp8 != Fp8::kNone) {
     add(std::string("--fp8 none, not ") + name_of(problem.fp8));
@@ -258,6 +280,15 @@ void check_alignment(const void* pointer, const char* tensor) {
   }
 }
 
+namespace {
+void check_floats(const float* pointer, const char* name) {
+  if (!pointer) throw BadInput(std::string("the pointer to ") + name + " is null");
+  if (reinterpret_cast<uintptr_t>(pointer) % alignof(float) != 0) {
+    throw BadInput(std::string("the pointer to ") + name + " is not a multiple of 4 bytes");
+  }
+}
+}  // namespace
+
 void check_pointers(const Tensors& tensors) {
   check_alignment(tensors.q, "Q");
   check_alignment(tensors.k, "K");
@@ -339,6 +370,8 @@ void run_parts(std::initializer_list<const Part*> parts, const Kernel& kernel,
   check_pointers(tensors);
   const Tensors all = with_strides(problem, tensors);
   if (const std::string why = refusal(kernel, problem, all); !why.empty()) throw Unsupported(why);
+  if (problem.sinks) check_floats(tensors.sinks, "the sinks");
+  if (problem.alibi != Alibi::kNone) check_floats(tensors.alibi_slopes, "ALiBi's slopes");
   if (e4m3) check_e4m3(problem, all, *e4m3);
   if (kernel.workspace_bytes) {
     const size_t needed = e4m3 ? kernel.e4m3_workspace_bytes(problem, e4m3->v_transposed)

@@ -42,6 +42,9 @@ struct Tensors {
   // sequence i, as far as the sequence has keys; and [batch], the keys of each. Null: no pages.
   const int* block_table = nullptr;
   const int* kv_lens = nullptr;
+  // With sinks: [heads], the score of each. With ALiBi, the slopes: [heads] or [batch, heads].
+  const float* sinks = nullptr;
+  const float* alibi_slopes = nullptr;
   // Where the rows lie if the tensors are not contiguous. All 0: contiguous.
   Strides q_strides = {}, k_strides = {}, v_strides = {}, o_strides = {};
 };
@@ -74,6 +77,11 @@ struct Attention {
   bool contiguous;     // all four, and the strides say so
   bool deterministic;  // of gradients, as in Problem
   Fp8 fp8;
+  Window window;              // with what the mask leaves of it
+  float softcap;              // 0: none
+  const float* sinks;         // [heads], as in Tensors; null: none
+  const float* alibi_slopes;  // that of head h of sequence b is [b * alibi_stride + h]; null: none
+  int alibi_stride;           // heads, or 0
 };
 
 // What a caller has who rounded Q, K and V to e4m3 already. The tensors stand for their numbers
@@ -119,6 +127,7 @@ struct Takes {
   bool strides = false;  // tensors whose rows lie anywhere, such as [batch, rows, heads, columns]
   bool fp8 = false;      // problems that are rounded to e4m3, and no others
   bool deterministic = false;  // of gradients: the wish for the same bits in every launch
+  bool window = false, sinks = false, softcap = false, alibi = false;  // as in Problem
 };
 
 inline constexpr Takes kEveryProblem{
@@ -289,7 +298,12 @@ Attention<T> attention_of(const Problem& problem, const Tensors& tensors) {
           tensors.o_strides,
           is_contiguous(problem, tensors),
           problem.deterministic,
-          problem.fp8};
+          problem.fp8,
+          problem.visible(),
+          problem.softcap,
+          problem.sinks ? tensors.sinks : nullptr,
+          problem.alibi == Alibi::kNone ? nullptr : tensors.alibi_slopes,
+          problem.alibi == Alibi::kSequence ? problem.heads : 0};
 }
 
 // Registers a kernel: Launcher<T, kHeadDim>::run(const Attention<T>&) launches it. Where they are

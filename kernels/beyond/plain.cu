@@ -1,7 +1,8 @@
 // beyond/plain: every problem that a model has, in the simplest way that is right.
 //
-// Idea         One warp computes one row of O. The mask, the lengths and the heads of keys are only
-//              a matter of where the row's keys begin and how many there are.
+// Idea         One warp computes one row of O. The mask, a window, the lengths and the heads of
+//              keys are only a matter of where the row's keys begin and end; what else happens to a
+//              score is a line each.
 // Bottleneck   None is removed: this is what the other kernels of this folder are measured against
 //              on the emulator, and the shortest example of how a kernel receives such a problem.
 // Run          cmake --build --preset emulator --target beyond &&
@@ -54,9 +55,12 @@ __global__ void attention_kernel(Attention<T> a) {
     return strides.at(page, kv_head, key % a.page_size);
   };
 
-  // The last query sees all keys, and each query before it sees one key fewer. The number of keys
-  // is negative where a query comes before the first key.
-  const int keys = a.mask == Mask::kCausal ? query + 1 + kv_len - q_len : kv_len;
+  // ---- which keys the row sees ----
+  // The last query is at the place of the last key, and each query before it one further left. A
+  // causal mask is a window without keys to the right of that place. Without a key, end <= begin.
+  const int place = query + kv_len - q_len;
+  const int begin = a.window.left < 0 ? 0 : max(0, place - a.window.left);
+  const int end = a.window.right < 0 ? kv_len : min(kv_len, place + a.window.right + 1);
 
   // ---- online softmax over the visible keys ----
   float rQ[kColumns], acc_o[kColumns];
@@ -64,8 +68,10 @@ __global__ void attention_kernel(Attention<T> a) {
     rQ[i] = ptx::to_float(gQ[32 * i]) * a.scale;
     acc_o[i] = 0.0f;
   }
-  float row_max = -INFINITY, row_sum = 0.0f;
-  for (int key = 0; key < keys; key++) {
+  const float slope = a.alibi_slopes ? a.alibi_slopes[sequence * a.alibi_stride + head] : 0.0f;
+  // A sink is a score before all others, to which no row of V belongs.
+  float row_max = a.sinks ? a.sinks[head] : -INFINITY, row_sum = a.sinks ? 1.0f : 0.0f;
+  for (int key = begin; key < end; key++) {
     const T* gK = a.k + key_row(a.k_strides, key) + lane_idx;
     const T* gV = a.v + key_row(a.v_strides, key) + lane_idx;
     float acc_s = 0.0f;
@@ -73,6 +79,8 @@ __global__ void attention_kernel(Attention<T> a) {
       acc_s = fmaf(rQ[i], ptx::to_float(gK[32 * i]), acc_s);
     }
     acc_s = warp_sum(acc_s);
+    if (a.softcap > 0.0f) acc_s = a.softcap * tanhf(acc_s / a.softcap);
+    acc_s = fmaf(-slope, fabsf(float(place - key)), acc_s);
     const float new_max = fmaxf(row_max, acc_s);
     const float rescale = expf(row_max - new_max), p = expf(acc_s - new_max);
     row_max = new_max;
@@ -83,13 +91,13 @@ __global__ void attention_kernel(Attention<T> a) {
   }
 
   // ---- epilogue ----
-  // A row that sees no key is zeros: its sum is 0, and 0 / 0 would be NaN.
+  // A row that sees no key is zeros. Without a sink its sum is 0, and 0 / 0 would be NaN.
   const float inverse_sum = row_sum > 0.0f ? 1.0f / row_sum : 0.0f;
   for (int i = 0; i < kColumns; i++) {
     gO[32 * i] = ptx::from_float<T>(acc_o[i] * inverse_sum);
   }
   // Results of several parts of the keys can be merged if each has its log-sum-exp, which is -inf
-  // without a key.
+  // without a key and a sink.
   const size_t q_row = (size_t(block) * a.heads + head) * a.q_rows + q_begin + query;
   if (a.lse && lane_idx == 0) a.lse[q_row] = row_max + logf(row_sum);
 }
@@ -111,6 +119,10 @@ const Registration<Launcher> registration{"beyond/plain", Needs{}, Traits::kSlow
                                                 .packed = true,
                                                 .lse = true,
                                                 .paged = true,
-                                                .strides = true}};
+                                                .strides = true,
+                                                .window = true,
+                                                .sinks = true,
+                                                .softcap = true,
+                                                .alibi = true}};
 
 }  // namespace fa::plain

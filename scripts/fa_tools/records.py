@@ -12,7 +12,7 @@ from fa_tools.sources import source_of
 from fa_tools.tools import RESULTS, ROOT, SCHEMA, Refused, named, read_json, read_results, read_set, relative
 
 SHAPE = ("dtype", "batch", "heads", "seq_len", "head_dim")
-REST = ("mask", "gradients", "fp8", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size")  # of a problem that is more than a shape, else None
+REST = ("mask", "window", "softcap", "alibi", "sinks", "gradients", "fp8", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size")  # of a problem that is more than a shape, else None
 Shape = namedtuple("Shape", (*SHAPE, *REST), defaults=(None,) * len(REST))
 
 CONVENTION = "4*B*H*N^2*D"  # of results files: 4*D operations for each pair of a query and a key that it sees, of gradients 10*D
@@ -89,14 +89,21 @@ def lengths_of(record):
 
 
 def attended_pairs(record, convention=CONVENTION):
-    """Pairs of a query and a key that it sees, over all heads: all, or with a causal mask those up to the diagonal, which
-    ends at the bottom right."""
+    """Pairs of a query and a key that it sees, over all heads: all, or those in the window, of which a causal mask leaves what is
+    not behind the diagonal, which ends at the bottom right."""
+    left, right = record.get("window") or (-1, -1)
+    if record.get("mask"):
+        right = 0
+
     def of_sequence(q, k):
-        if record.get("mask") is None:
-            return q * k
-        low = min(q, k)
+        def total(first):  # the sum of i + first over all queries i, where that is between 0 and k, and else of 0 or k
+            rising, full = min(max(-first, 0), q), min(max(k - first, 0), q)
+            return (full - rising) * (rising + full - 1 + 2 * first) // 2 + (q - full) * k
+
         # FlashAttention takes the mean of the first and the last row, and the first row to see k - q keys.
-        return q * (max(0, k - q) + k) / 2 if convention == HALVED else low * (k - low) + low * (low + 1) // 2
+        if convention == HALVED and record.get("mask") and left < 0:
+            return q * (max(0, k - q) + k) / 2
+        return (q * k if right < 0 else total(k - q + right + 1)) - (0 if left < 0 else total(k - q - left))
 
     return record["heads"] * sum(map(of_sequence, *lengths_of(record)))
 
@@ -213,6 +220,15 @@ def describe_rest(shape):
         return " + ".join(map(str, lengths)) if len(lengths) <= 4 else f"{min(lengths)} to {max(lengths)}"
 
     parts = ["gradients" if shape.gradients == "any" else "deterministic gradients"] * bool(shape.gradients) + [shape.mask] * bool(shape.mask)
+    if shape.window:
+        left, right = ("all" if keys < 0 else keys for keys in shape.window)
+        parts.append(f"window of {left} to the left and {right} to the right")
+    if shape.softcap:
+        parts.append(f"softcap {shape.softcap:g}")
+    if shape.alibi:
+        parts.append(f"ALiBi per {shape.alibi}")
+    if shape.sinks:
+        parts.append("sinks")
     if shape.fp8:
         parts.append(f"FP8 {shape.fp8}")
     if shape.kv_heads:

@@ -108,7 +108,10 @@ class Validator(ScriptTest):
         packed = with_problem(4 * (15 + 5 * 2), batch=2, seq_len=5, lengths=[5, 5], kv_lengths=[3, 2])
         blind = with_problem(4 * (1 + 2), batch=1, seq_len=90, kv_len=2, mask="causal")
         paged = with_problem(4 * 3 * (40 + 2), batch=2, seq_len=3, kv_len=40, kv_lengths=[40, 2], page_size=16)
-        for good in (causal, few, packed, blind, paged):
+        window = with_problem(4 * (1 + 2 + 3 + 2), batch=1, seq_len=4, kv_len=3, window=[1, 1], softcap=30.0, alibi="head", sinks=True)
+        left = with_problem(4 * (1 + 2 + 3 * 3 + 3 * 3), batch=2, seq_len=5, kv_len=7, lengths=[5, 3], kv_lengths=[5, 7], mask="causal",
+                            window=[2, -1])
+        for good in (causal, few, packed, blind, paged, window, left):
             self.run_script(VALIDATE, self.write("good.json", good), code=0)
         for wrong, words in ((changed(causal, "records.0.kernel", "01_naive"), "records[0]: "),
                              (changed(few, "records.0.attended_pairs", None), "'attended_pairs' is a dependency of 'mask'"),
@@ -119,6 +122,9 @@ class Validator(ScriptTest):
                              (changed(paged, "records.0.page_size", 24), "24 is not one of [16, 32, 64, 128, 256]"),
                              (changed(paged, "records.0.kv_lengths", [40]), "kv_lengths are not those of batch"),
                              (changed(paged, "records.0.kv_lengths", [40, 3]), "attended_pairs is 504, the problem has 516"),
+                             (changed(window, "records.0.window", [1, 2]), "attended_pairs is 32, the problem has 40"),
+                             (changed(window, "records.0.window", [1]), "window"),
+                             (changed(window, "records.0.softcap", 0), "softcap"),
                              (changed(packed, "records.0.lengths", [5, 6]), "lengths are not those of batch and seq_len"),
                              (changed(packed, "records.0.lengths", [5, -5]), "lengths")):
             with self.subTest(words):

@@ -107,6 +107,11 @@ inline void check(cudaError_t error, int line = __builtin_LINE()) {
 
 // [kv_heads]
 enum class Mask { kNone, kCausal };  // causal: the last query sees all keys
+// [softcap]
+struct Window {
+  int left, right;  // keys beside a query's own place; -1: all
+};
+// [/softcap]
 
 // [/kv_heads]
 // [!kv_heads]
@@ -143,6 +148,13 @@ struct Attention {
   const int *block_table = nullptr, *kv_lens = nullptr;
   int page_size = 0, table_pages = 0;
   // [/block_table]
+  // [softcap]
+  Window window = {-1, 0};  // with what the mask leaves of it
+  // What this file's caller does not choose: none of them.
+  float softcap = 0;
+  const float *sinks = nullptr, *alibi_slopes = nullptr;
+  int alibi_stride = 0;
+  // [/softcap]
   // [o_strides]
   Strides q_strides, k_strides, v_strides, o_strides;
   // [kv_heads]
@@ -532,6 +544,9 @@ extern "C" __attribute__((visibility("default"))) cudaError_t attention00(
                    static_cast<T*>(o), batch, heads, seq_len, scale};
     // [kv_heads]
     a.mask = causal ? Mask::kCausal : Mask::kNone;
+    // [softcap]
+    a.window.right = causal ? 0 : -1;
+    // [/softcap]
     a.kv_len = a.kv_rows = kv_len, a.kv_heads = kv_heads, a.q_rows = seq_len, a.lse = lse;
     // [/kv_heads]
     // [cu_seqlens_q]
