@@ -649,6 +649,21 @@ TEST(GradientsInC, PlanNamesTheKernelAndItsWorkspace) {
   in_c.options.deterministic = 2;
   EXPECT_EQ(fa_plan_backward("best", &in_c.problem, &in_c.options, 0, &plan, &bytes), FA_BAD_INPUT);
   EXPECT_STREQ(fa_error(), "deterministic must be 0 or 1, not 2");
+  in_c.options.deterministic = 0;
+  in_c.options.has_window = 1;
+  in_c.options.window_right = 3;
+  in_c.options.softcap = 30;
+  const float of_heads[4] = {};
+  in_c.options.sinks = of_heads;
+  in_c.options.alibi_slopes = of_heads;
+  EXPECT_EQ(fa_plan_backward("backward_plain", &in_c.problem, &in_c.options, 0, &plan, &bytes),
+            FA_UNSUPPORTED);
+  EXPECT_STREQ(fa_error(),
+               "backward_plain takes window -1,-1, not 0,3; scores without a softcap (softcap); "
+               "alibi_slopes none, not head; heads without a sink (sinks)");
+  in_c.options.alibi_per_sequence = 2;
+  EXPECT_EQ(fa_plan_backward("best", &in_c.problem, &in_c.options, 0, &plan, &bytes), FA_BAD_INPUT);
+  EXPECT_STREQ(fa_error(), "alibi_per_sequence must be 0 or 1, not 2");
 }
 
 TEST(GradientsInC, RefuseInOneSentence) {

@@ -76,15 +76,26 @@ MOST = {"float16": 6e-4, "bfloat16": 4e-3}  # relative errors: twice what roundi
 SHAPE = (2, 4, 1024, 128) if ON_GPU else (1, 2, 128, 64)
 
 
-def reference(q, k, v, causal=False, scale=None):
+def reference(q, k, v, causal=False, scale=None, window=(-1, -1), softcap=None, sinks=None, alibi_slopes=None):
     """In float64, of NumPy arrays (..., heads, rows, head_dim)."""
     q, k, v = (each.astype("float64") for each in (q, k, v))
     k, v = (each.repeat(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
     scores = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5)
-    visible = numpy.tri(*scores.shape[-2:], scores.shape[-1] - scores.shape[-2]) if causal else numpy.ones(scores.shape[-2:])
+    if softcap:
+        scores = softcap * numpy.tanh(scores / softcap)
+    rows, keys = scores.shape[-2:]
+    right = numpy.arange(keys) - numpy.arange(keys - rows, keys)[:, None]  # of the query's place
+    if alibi_slopes is not None:
+        scores = scores - alibi_slopes[..., None, None] * abs(right)
+    visible = (right <= 0) | (not causal)
+    for side, most in ((-right, window[0]), (right, window[1])):
+        visible = visible & ((side <= most) | (most < 0))
     scores = numpy.where(visible, scores, -1e300)
-    weights = numpy.exp(scores - scores.max(-1, keepdims=True)) * visible
-    return weights / numpy.maximum(weights.sum(-1, keepdims=True), 1e-300) @ v
+    sink = -1e300 if sinks is None else sinks[:, None, None].astype("float64")
+    highest = numpy.maximum(scores.max(-1, keepdims=True), sink)
+    sink = numpy.exp(sink - highest) * (sinks is not None)
+    weights = numpy.exp(scores - highest) * visible
+    return weights / numpy.maximum(weights.sum(-1, keepdims=True) + sink, 1e-300) @ v
 
 
 def packed_reference(q, k, v, begins_q, begins_k, causal):
@@ -437,6 +448,55 @@ class NumPy(Sentences):
             self.assertLess(relative(o, packed_reference(q, k, v, *BEGINS, True)), MOST["float16"])
             self.assertFalse(o[:, :31].any(), "40 queries and 9 keys: 31 rows without a key are zeros")
         self.assertEqual(fa.counters()["lengths"], [40, 0, 17])
+
+    def test_what_happens_to_scores(self):
+        sinks, per_head, per_sequence = (numpy.array(each, "float32") for each in ([1, 3], [0.5, 0.1], [[0.5, 0.1], [0.02, 0.3]]))
+        for options in ({"window": (20, -1)}, {"window": (-1, 0)}, {"window": (5, 9)}, {"softcap": 1.5}, {"sinks": sinks}, {"alibi_slopes": per_head},
+                        {"alibi_slopes": per_sequence}, {"window": [30, 0], "softcap": 20, "sinks": sinks, "alibi_slopes": per_sequence}):
+            for causal in (False, True):
+                q, k, v = arrays((2, 2, 60, 64), kv_shape=(2, 1, 50, 64))
+                o, lse = fa.attention(q, k, v, causal=causal, return_lse=True, **options)
+                self.assertLess(relative(o, reference(q, k, v, causal, **options)), MOST["float16"], (options, causal))
+                to_the_right = 0 if causal else options.get("window", (-1, -1))[1]
+                blind = 10 - to_the_right if to_the_right >= 0 else 0  # 60 queries and 50 keys
+                self.assertFalse(o[:, :, :blind].any())
+                of_none = sinks[:, None] if "sinks" in options else -numpy.inf
+                self.assertTrue((lse[:, :, :blind] == of_none).all() and numpy.isfinite(lse[:, :, blind:]).all())
+        said = fa.counters()
+        self.assertEqual([said[name] for name in ("kernel", "mask", "window", "softcap", "alibi", "sinks")],
+                         ["beyond/plain", "causal", [30, 0], 20.0, "sequence", True])
+        q, k, v = arrays((2, 57, 64), kv_shape=(1, 60, 64))
+        begins = [numpy.array(each, "int32") for each in BEGINS]
+        o = fa.attention(q, k, v, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], causal=True, window=(3, -1), sinks=sinks,
+                         alibi_slopes=numpy.array([[0.5, 0.1], [9, 9], [0.02, 0.3]], "float32"))
+        self.assertLess(relative(o[:, 40:], reference(q[:, 40:], k[:, 30:], v[:, 30:], True, None, (3, -1), None, sinks, per_sequence[1])),
+                        MOST["float16"])
+        q, (_, k, v) = arrays((3, 2, 5, 64))[0], arrays((3, 1, 64, 64))
+        pool_k, pool_v, lists = in_pages(k, v, 16)
+        o = fa.attention(q, pool_k, pool_v, window=(20, 0), softcap=4, sinks=sinks, **lists)
+        for i, length in enumerate(LENGTHS):
+            right = reference(q[i], k[i, :, :length], v[i, :, :length], False, None, (20, 0), 4, sinks) if length else numpy.zeros((2, 5, 64))
+            self.assertLessEqual(numpy.linalg.norm(o[i] - right), MOST["float16"] * numpy.linalg.norm(right))
+        self.assertEqual(fa.plan(*arrays(), window=(3, 0), sinks=sinks).kernel, "beyond/plain")
+
+    def test_sentences_of_scores(self):
+        def refused(words, error=fa.BadInput, **options):
+            self.sentence(error, words, *arrays((2, 2, 128, 64)), **options)
+
+        for window in (5, (1, 2, 3), (-2, 0), (0.5, 1), "no", (0, 1 << 31)):
+            refused(r"^window is .*, but fa takes \(left, right\), numbers of keys from 0 to 1073741824, or -1 for all$", window=window)
+        for cap in (-1, "30", float("nan"), float("inf"), True):
+            refused("^softcap is .*, but fa takes a number above 0, or None for no cap$", softcap=cap)
+        refused("^softcap must be above 0 and finite, or 0 for none$", softcap=1e300)
+        of_two = numpy.zeros(2, "float32")
+        refused(r"^sinks has the shape \(3,\), but fa takes \(2,\) here$", sinks=numpy.zeros(3, "float32"))
+        refused(r"^sinks is of float64 on cpu, but fa takes float32 on cpu$", sinks=numpy.zeros(2))
+        refused(r"^sinks has the strides \(2,\) for the shape \(2,\), but fa takes contiguous", sinks=numpy.zeros(4, "float32")[::2])
+        refused(r"^alibi_slopes has the shape \(3, 2\), but fa takes \(2,\) or \(2, 2\) here$", alibi_slopes=numpy.zeros((3, 2), "float32"))
+        for kernel, words in ((8, "08_swizzle takes window -1,-1, not 3,0"), ("causal", "beyond/causal takes window -1,-1, not 3,0")):
+            refused(f"^{words}; beyond/plain takes it$", fa.Unsupported, kernel=kernel, window=(3, 0))
+        refused(r"^beyond/causal takes scores without a softcap \(softcap\); alibi_slopes none, not head; heads without a sink \(sinks\); "
+                "beyond/plain takes it$", fa.Unsupported, kernel="causal", softcap=3, alibi_slopes=of_two, sinks=of_two)
 
     def test_scores_of_minus_infinity(self):
         """Row 128 sees one key of causal's first key tile, whose score is -inf; the keys before are in the next one."""
@@ -1231,10 +1291,8 @@ class Torch(Sentences):
                     call()
 
         refused(r"^dropout_p is 0\.1, but fa has no dropout: pass 0\.0$", dropout_p=0.1)
-        refused(r"^window_size is \(128, 0\), but fa has no sliding window: pass \(-1, -1\)$", window_size=(128, 0))
-        refused(r"^window_size is None, but fa has no sliding window: pass \(-1, -1\)$", window_size=None)
-        refused(r"^softcap is 30\.0, but fa has no cap of scores: pass 0\.0$", softcap=30.0)
-        refused("^alibi_slopes are given, but fa has no bias of scores: pass None$", alibi_slopes=torch.zeros(4))
+        refused(r"^window_size is None, but fa takes \(left, right\): pass \(-1, -1\) for all keys$", window_size=None)
+        refused(r"^window is \(128,\), but fa takes \(left, right\)", window_size=(128,))
         refused("^scale is nan, but fa takes ", softmax_scale=float("nan"))
         for call, words in ((lambda: fa.flash_attn_func(q, k, v), r"\(57, 4, 64\), but fa takes \(batch, seq_len, heads, head_dim\)$"),
                             (lambda: fa.flash_attn_varlen_func(q[None], k, v, *begins, 40, 30),
@@ -1243,6 +1301,34 @@ class Torch(Sentences):
                 call()
         with self.assertRaisesRegex(fa.BadInput, "^block_table goes with fa.attention"):
             fa.flash_attn_varlen_func(q, k, v, *begins, 40, 30, block_table=begins[0][None])
+
+    def test_what_happens_to_scores(self):
+        """FlashAttention's names and ours, tensors of other types, and what torch.compile keeps whole."""
+        if self.FLASH.get("kernel") not in (None, "plain"):
+            self.skipTest("no kernel but plain takes them")
+        q, (_, k, v) = self.tensors((2, 60, 4, 64))[0], self.tensors((2, 70, 2, 64))
+        slopes = torch.rand(2, 4, device=self.DEVICE)
+        sinks = torch.randn(4, device=self.DEVICE, dtype=torch.bfloat16)
+        as_theirs = {"window_size": (30, 0), "softcap": 20.0, "alibi_slopes": slopes}
+        as_ours = {"window": (30, 0), "softcap": 20.0, "alibi_slopes": slopes, "layout": "bnhd"}
+        heads_first = [each.double().transpose(1, 2).cpu().numpy() for each in (q, k, v)]
+        for causal in (False, True):
+            right = reference(*heads_first, causal, None, (30, 0), 20.0, None, slopes.double().cpu().numpy())
+            o = fa.flash_attn_func(q, k, v, causal=causal, **as_theirs)
+            self.near(o, torch.from_numpy(right).to(self.DEVICE).transpose(1, 2))
+            self.assertTrue(torch.equal(fa.attention(q, k, v, causal=causal, **as_ours), o))
+        right = reference(*heads_first, True, None, (30, 0), 20.0, sinks.double().cpu().numpy(), slopes.double().cpu().numpy())
+        o = fa.attention(q, k, v, causal=True, sinks=sinks, **as_ours)
+        self.near(o, torch.from_numpy(right).to(self.DEVICE).transpose(1, 2))
+        self.assertTrue(torch.equal(fa.attention(q, k, v, causal=True, sinks=sinks.float(), **as_ours), o))
+        compiled = torch.compile(lambda q, k, v, sinks: fa.attention(q, k, v, causal=True, sinks=sinks, **as_ours), fullgraph=True)
+        self.assertTrue(torch.equal(compiled(q, k, v, sinks), o))
+        for name, each in (("q", q.detach().requires_grad_()), ("sinks", sinks.detach().requires_grad_())):
+            with self.assertRaisesRegex(fa.BadInput, "^scores with a window, .* have no gradients in fa"):
+                fa.attention(**{"q": q, "k": k, "v": v, "sinks": sinks, **as_ours, name: each})
+        cache = fa.flash_attn_with_kvcache(q[:, -1:], k, v, cache_seqlens=50, causal=True, window_size=(30, 0), softcap=20.0)
+        right = reference(heads_first[0][:, :, -1:], *(each[:, :, :50] for each in heads_first[1:]), True, None, (30, 0), 20.0)
+        self.near(cache, torch.from_numpy(right).to(self.DEVICE).transpose(1, 2))
 
     def test_packed_flash_attention_functions(self):
         qkv = self.tensors((2, 40, 3, 4, 64))[0]
@@ -1318,7 +1404,7 @@ class Torch(Sentences):
                                (r"^cache_seqlens has the shape \(2,\), but q has 3 sequences$", {"cache_seqlens": lengths[:2]}),
                                ("^cache_leftpad is given, ", {"cache_leftpad": lengths}), ("^rotary_cos is given, ", {"rotary_cos": k}),
                                ("^cache_batch_idx does not go with block_table", {"cache_batch_idx": lengths, "block_table": page_of.int()}),
-                               (r"^window_size is \(128, 0\), but fa has no sliding window", {"window_size": (128, 0), "cache_seqlens": 37})):
+                               (r"^window_size is None, but fa takes", {"window_size": None, "cache_seqlens": 37})):
             with self.assertRaisesRegex(fa.BadInput, words):
                 step(caches, **options)
         for call, words in ((lambda: fa.flash_attn_with_kvcache(q, *caches, k), "^k and v belong together"),
@@ -1884,7 +1970,7 @@ class Gradients(Sentences):
                 lambda: torch.func.grad(lambda q: fa.attention(q, k, v).sum())(q.detach()))
         flash = [each.transpose(1, 2) for each in (q, k, v)]
         for named, words in (({"dropout_p": 0.1}, r"^dropout_p is 0\.1, but fa has no dropout: pass 0\.0$"),
-                             ({"alibi_slopes": torch.zeros(2)}, "^alibi_slopes are given, but fa has no bias of scores: pass None$"),
+                             ({"alibi_slopes": torch.zeros(2)}, "^scores with a window, a softcap, sinks or alibi_slopes have no gradients in fa"),
                              ({"deterministic": "no"}, "^deterministic is 'no', but fa takes True or False$")):
             refused(words, lambda: fa.flash_attn_func(*flash, **named))  # noqa: B023
         lists = [torch.from_numpy(each).to(self.DEVICE) for each in lists.values()]
@@ -2017,6 +2103,8 @@ class E4m3(Sentences):
                 (rf"^k_descale is of float64 on {self.DEVICE}.*, but fa takes float32 on {self.DEVICE}", fa.BadInput, (q, k, v),
                  {"k_descale": scales["k_descale"].double()}),
                 ("^k_descale is of type float, but fa takes a tensor of float32, or None for 1$", fa.BadInput, (q, k, v), {"k_descale": 1.0}),
+                ("^q is of float8_e4m3fn, for which fa has no window, softcap, sinks or alibi_slopes: pass float16 or bfloat16$", fa.BadInput,
+                 (q, k, v), {"window": (64, 0)}),
                 ("^q_descale, k_descale and v_descale go with tensors of float8_e4m3fn, but q is of bfloat16$", fa.BadInput,
                  (q.bfloat16(), k.bfloat16(), v.bfloat16()), scales),
                 ("^k has the dtype bfloat16, but q has float8_e4m3fn$", fa.BadInput, (q, k.bfloat16(), v), {}),

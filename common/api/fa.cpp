@@ -54,11 +54,13 @@ fa_status guarded(const Body& body) noexcept {
 }
 
 // Sentences for the command line name options. "--seq-len must be ..." is "seq_len must be ..."
-// here, --lengths is cu_seqlens, and --kv-lengths is kv_lens.
+// here, --lengths is cu_seqlens, --kv-lengths is kv_lens, --alibi is alibi_slopes, --sink is sinks.
 std::string with_fields(std::string text) {
   for (size_t at; (at = text.find("--")) != std::string::npos;) {
     text.erase(at, 2);
     if (text.compare(at, 7, "lengths") == 0) text.replace(at, 7, "cu_seqlens");
+    if (text.compare(at, 5, "alibi") == 0) text.insert(at + 5, "_slopes");
+    if (text.compare(at, 4, "sink") == 0) text.insert(at + 4, "s");
     if (text.compare(at, 10, "kv-lengths") == 0) text.replace(at, 10, "kv-lens");
     for (; at < text.size() && (text[at] == '-' || isalpha(text[at])); at++) {
       if (text[at] == '-') text[at] = '_';
@@ -69,8 +71,8 @@ std::string with_fields(std::string text) {
 
 // sizeof(fa_options) in the headers of all releases. A version that adds fields adds its size here.
 // New fields begin at or behind the size before, whose last bytes may hold anything: the four
-// behind `scale` in a program of 1.0.0, and those behind `deterministic` in one of 1.1.0.
-constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */, 200 /* 1.1.0 */};
+// behind `scale` in a program of 1.0.0. No release has had `deterministic` and not what follows it.
+constexpr size_t kOptionsSizes[] = {96 /* 1.0.0 */, 232 /* 1.1.0 */};
 static_assert(*std::rbegin(kOptionsSizes) == sizeof(fa_options));
 
 // What an older header does not have is 0, which says nothing.
@@ -110,6 +112,11 @@ fa_options read_options(const fa_options* given) {
   }
   if (options.deterministic != 0 && options.deterministic != 1) {
     throw BadInput("deterministic must be 0 or 1, not " + std::to_string(options.deterministic));
+  }
+  for (const auto& [name, value] : {std::pair("has_window", options.has_window),
+                                    {"alibi_per_sequence", options.alibi_per_sequence}}) {
+    if (value == 0 || value == 1) continue;
+    throw BadInput(std::string(name) + " must be 0 or 1, not " + std::to_string(value));
   }
   return options;
 }
@@ -166,6 +173,12 @@ Problem problem_of(const fa_problem& given, const fa_options& options) {
   problem.dtype = given.dtype == FA_FP16 ? Dtype::kFp16 : Dtype::kBf16;
   if (options.mask == FA_MASK_CAUSAL) problem.mask = Mask::kCausal;
   if (options.scale != 0) problem.own_scale = options.scale;
+  if (options.has_window) problem.window = {options.window_left, options.window_right};
+  problem.softcap = options.softcap;
+  if (options.alibi_slopes) {
+    problem.alibi = options.alibi_per_sequence ? Alibi::kSequence : Alibi::kHead;
+  }
+  problem.sinks = options.sinks != nullptr;
   if (options.kv_len != 0 && options.kv_len != given.seq_len) problem.kv_len = options.kv_len;
   if (options.kv_heads != 0 && options.kv_heads != given.heads) problem.kv_heads = options.kv_heads;
   Problem entries;  // so many are read of the lists below
@@ -209,6 +222,11 @@ OfE4m3 read_fp8(const fa_fp8* given, const Problem& problem) {
     throw BadInput("v_transposed must be 0 or 1, not " + std::to_string(fp8.v_transposed));
   }
   return {scales(fp8.q), scales(fp8.k), scales(fp8.v), fp8.v_transposed == 1};
+}
+
+// How many slopes ALiBi has.
+size_t slopes_of(const Problem& problem) {
+  return problem.alibi == Alibi::kSequence ? problem.head_count() : size_t(problem.heads);
 }
 
 size_t lse_bytes(const Problem& problem) { return problem.row_count() * sizeof(float); }
@@ -348,6 +366,8 @@ struct Call {
       given.lse = options.lse;
       given.block_table = options.block_table;
       given.kv_lens = options.kv_lens;
+      given.sinks = options.sinks;
+      given.alibi_slopes = options.alibi_slopes;
       const auto read = [](const fa_strides& s) { return Strides{s.block, s.head, s.row}; };
       given.q_strides = read(options.q_strides);
       given.k_strides = read(options.k_strides);
@@ -457,6 +477,8 @@ int device_of(const Tensors& tensors,
     check(tensors.block_table, "block_table");
     check(tensors.kv_lens, "kv_lens");
   }
+  if (tensors.sinks) check(tensors.sinks, "sinks");
+  if (tensors.alibi_slopes) check(tensors.alibi_slopes, "alibi_slopes");
   for (const auto& [pointer, tensor] : more) {
     if (pointer) check(pointer, tensor);
   }
@@ -618,10 +640,10 @@ struct Watched {
     tensors.k = k.data();
     tensors.v = v.data();
     tensors.o = o.data();
-    const auto copy = [&](const char* name, const int* from, size_t count) -> const int* {
+    const auto copy = [&]<typename T>(const char* name, const T* from, size_t count) -> const T* {
       if (!from) return nullptr;
-      lists.emplace_back(name, count * sizeof(int)).upload(from);
-      return static_cast<const int*>(lists.back().data());
+      lists.emplace_back(name, count * sizeof(T)).upload(from);
+      return static_cast<const T*>(lists.back().data());
     };
     const size_t batch = size_t(problem.batch);
     tensors.cu_seqlens_q = copy("cu_seqlens_q", given.cu_seqlens_q, batch + 1);
@@ -631,6 +653,8 @@ struct Watched {
       const size_t entries = batch * size_t(problem.table_pages());
       tensors.block_table = copy("block_table", given.block_table, entries);
     }
+    tensors.sinks = copy("sinks", given.sinks, size_t(problem.heads));
+    tensors.alibi_slopes = copy("alibi_slopes", given.alibi_slopes, slopes_of(problem));
     if (given.lse) {
       lse.emplace("lse", lse_bytes(problem));
       tensors.lse = static_cast<float*>(lse->data());
@@ -788,7 +812,13 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
       std::vector<fa::Memory> outputs{
           fa::memory_of(call.problem, "O", tensors.o, tensors.o_strides, false)};
       if (tensors.lse) outputs.push_back(fa::memory_of_lse(call.problem, tensors));
-      fa::check_overlap(outputs, fa::inputs_of(call.problem, tensors));
+      std::vector<fa::Memory> inputs = fa::inputs_of(call.problem, tensors);
+      const auto add = [&](const char* name, const float* floats, size_t count) {
+        if (floats) inputs.push_back(fa::memory_of_bytes(name, floats, count * sizeof(float)));
+      };
+      add("sinks", tensors.sinks, size_t(call.problem.heads));
+      add("alibi_slopes", tensors.alibi_slopes, fa::slopes_of(call.problem));
+      fa::check_overlap(outputs, inputs);
       fa::attention(call);
     });
   });

@@ -9,7 +9,8 @@
  *
  * A program says in fa_options what it wants besides. All kernels take another scale than
  * 1 / sqrt(head_dim). Kernels from 12 on take other strides; those of beyond/ take a causal mask,
- * other lengths, fewer heads of K and V, packed sequences, K and V in pages, and a second output.
+ * other lengths, fewer heads of K and V, packed sequences, K and V in pages, and a second output;
+ * beyond/plain also what else may happen to a score.
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -110,6 +111,23 @@ typedef struct fa_options {
    * it several CTAs add to the same rows of dQ in any order, and sums in another order differ in
    * their last bits. All other outputs have the same bits in any case. 0: in any order. */
   int deterministic;
+  /* What else happens to a score, in this order; beyond/plain takes it, and there are no gradients.
+   * softcap: a scaled score s becomes softcap * tanh(s / softcap); above 0; 0: it stays. */
+  float softcap;
+  /* ALiBi: a score loses its slope times |i + kv_len - seq_len - j|, the distance of key j from the
+   * place of query i. Slopes are in the memory that Q is in: one for each head, [heads], or with
+   * alibi_per_sequence = 1 for each head of each sequence, [batch, heads]. Null: none. */
+  const float* alibi_slopes;
+  int alibi_per_sequence;
+  /* With has_window = 1, query i sees at most window_left keys to the left of its place, which is
+   * key i + kv_len - seq_len, and window_right to the right of it: from 0 to 2^30, or -1 for all
+   * that there are. A causal mask hides what is to the right in any case. 0: neither is read. */
+  int has_window, window_left, window_right;
+  /* One more score for each head, [heads], in the memory that Q is in, to which no key belongs. It
+   * is not scaled, and adds to the sum of each row of its head, and so to lse; a row that sees no
+   * key is zeros, with the sink as its lse. When results of several parts of the keys are merged,
+   * only one part has the sinks. Null: none. */
+  const float* sinks;
 } fa_options;
 
 typedef struct fa_kernel {

@@ -23,6 +23,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: Literal[False] = False,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+              window: tuple[int, int] | None = None, softcap: float | None = None, sinks: Tensor | None = None,
+              alibi_slopes: Tensor | None = None,
               check: bool = True, deterministic: bool = False) -> Tensor: ...
 
 
@@ -32,6 +34,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+              window: tuple[int, int] | None = None, softcap: float | None = None, sinks: Tensor | None = None,
+              alibi_slopes: Tensor | None = None,
               return_lse: Literal[True], check: bool = True, deterministic: bool = False) -> tuple[Tensor, Tensor]: ...
 
 
@@ -41,6 +45,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+              window: tuple[int, int] | None = None, softcap: float | None = None, sinks: Tensor | None = None,
+              alibi_slopes: Tensor | None = None,
               return_lse: bool, check: bool = True, deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
@@ -49,6 +55,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
               cu_seqlens_k: Tensor | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
               block_table: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
               q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+              window: tuple[int, int] | None = None, softcap: float | None = None, sinks: Tensor | None = None,
+              alibi_slopes: Tensor | None = None,
               check: bool = True, deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T) v, without dropout. Of torch tensors it can be differentiated.
 
@@ -87,6 +95,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     share one; of q also (batch, heads). A third dimension of q's and k's is of tiles of 128 rows, of which each has its own. None
     is 1. The result is of bfloat16. There are no packed sequences, pages, log-sum-exp and gradients; strides are multiples of 16.
     On a GPU each call transposes v first. Only kernel "fp8" takes them, on GPUs of 9.0.
+    window: (left, right), how many keys query i sees to the left and to the right of its place, which is key i + kv_len - seq_len;
+    -1: all that there are. With causal there are none to the right in any case.
+    softcap: a scaled score s becomes softcap tanh(s / softcap). None, or 0: it stays.
+    alibi_slopes: a score loses its slope times |i + kv_len - seq_len - j|, the distance of key j from the place of query i, after
+    the cap. A tensor of float32 on q's device, (heads,) or (batch, heads).
+    sinks: one more score for each head, to which no key belongs and which is not scaled: it adds to the sum of each row, and so to
+    log-sum-exp. A tensor of float32 on q's device, (heads,); of torch also float16 and bfloat16, as for alibi_slopes. Where parts
+    of the keys are merged, only one of them has the sinks. All four are for kernel "plain" alone so far, on every problem but
+    float8_e4m3fn, and have no gradients.
     check: on the emulator, whether it looks for races and for accesses outside memory and counts by statement, which takes
     one and a half to twenty times as long, most where a kernel has no Tensor Core instructions. A GPU checks nothing. The
     results are the same bits.
@@ -107,7 +124,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     error or the emulator's report. All three are fa.Error.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse, check, deterministic, q_descale, k_descale, v_descale)
+                             seqused_k, return_lse, check, deterministic, window, softcap, sinks, alibi_slopes, q_descale, k_descale, v_descale)
     result: Tensor | tuple[Tensor, Tensor] = module.run(given)
     return result
 
@@ -115,7 +132,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
 def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str | None = None, scale: float | None = None,
          causal: bool = False, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None,
          max_seqlen_k: int | None = None, block_table: Any = None, seqused_k: Any = None, return_lse: bool = False,
-         q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, check: bool = True, deterministic: bool = False) -> Plan:
+         q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, window: tuple[int, int] | None = None,
+         softcap: float | None = None, sinks: Any = None, alibi_slopes: Any = None, check: bool = True, deterministic: bool = False) -> Plan:
     """Which kernel fa.attention runs with these arguments, and why not a faster one. Nothing is launched.
 
         print(fa.plan(q, k, v, causal=True))
@@ -125,7 +143,7 @@ def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str
     Raises what fa.attention would: BadInput for a wrong argument, Unsupported where no kernel takes the problem.
     """
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse, check, deterministic, q_descale, k_descale, v_descale)
+                             seqused_k, return_lse, check, deterministic, window, softcap, sinks, alibi_slopes, q_descale, k_descale, v_descale)
     result: Plan = module.plan(given)
     return result
 
@@ -133,7 +151,7 @@ def plan(q: Any, k: Any, v: Any, *, kernel: int | str | None = None, layout: str
 class Given(NamedTuple):
     """The arguments of a call that are right, as far as they can be judged without the tensors' shapes."""
 
-    tensors: dict[str, Any]  # "q", "k", "v", and where they are there the lists of packed sequences or pages
+    tensors: dict[str, Any]  # "q", "k", "v", and where they are there the lists of packed sequences or pages, sinks, alibi_slopes
     kernel: str
     bnhd: bool
     causal: bool
@@ -144,11 +162,19 @@ class Given(NamedTuple):
     check: bool
     deterministic: bool = False  # of gradients
     descales: tuple[Any, Any, Any] = (None, None, None)  # of q, k and v of e4m3
+    window: tuple[int, int] | None = None
+    softcap: float = 0.0
+
+    @property
+    def plain_scores(self) -> bool:
+        """Whether scores are scaled, and masked if causal, and nothing else happens to them."""
+        return self.window is None and self.softcap == 0 and not {"sinks", "alibi_slopes"} & set(self.tensors)
 
 
 def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | None, scale: float | None, causal: bool, cu_seqlens_q: Any,
              cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None, block_table: Any, seqused_k: Any,
-             return_lse: bool, check: bool, deterministic: bool, *descales: Any) -> tuple[Any, Given]:
+             return_lse: bool, check: bool, deterministic: bool, window: Any, softcap: Any, sinks: Any, alibi_slopes: Any,
+             *descales: Any) -> tuple[Any, Given]:
     """What has run() and plan() for tensors of this kind, and what these take."""
     torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
     module: Any = _Arrays
@@ -175,6 +201,8 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
             raise BadInput(f"{name} is {value!r}, but fa takes True or False")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (float, numbers.Real)) or not 1e-30 <= scale <= 1000):
         raise BadInput(f"scale is {scale!r}, but fa takes a number from 1e-30 to 1000, or None for 1 / sqrt(head_dim)")
+    if softcap is not None and (isinstance(softcap, bool) or not isinstance(softcap, (float, numbers.Real)) or not 0 <= float(softcap) < math.inf):
+        raise BadInput(f"softcap is {softcap!r}, but fa takes a number above 0, or None for no cap")
     if layout not in (None, "bhnd", "bnhd"):
         raise BadInput(f"layout is {layout!r}, but fa takes 'bhnd' or 'bnhd'")
     compiling = torch is not None and torch.compiler.is_compiling()
@@ -188,8 +216,19 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
         given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     if block_table is not None and seqused_k is not None:
         given.update(block_table=block_table, seqused_k=seqused_k)
+    given.update({name: each for name, each in (("sinks", sinks), ("alibi_slopes", alibi_slopes)) if each is not None})
     return module, Given(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse),
-                         None if scale is None else float(scale), bool(check), bool(deterministic), descales)
+                         None if scale is None else float(scale), bool(check), bool(deterministic), descales, _window_of(window), float(softcap or 0))
+
+
+def _window_of(window: Any) -> tuple[int, int] | None:
+    try:
+        left, right = (-1, -1) if window is None else map(operator.index, window)
+    except (TypeError, ValueError):  # they are no integers, or not two
+        left = right = -2
+    if not (-1 <= left <= 1 << 30 and -1 <= right <= 1 << 30):
+        raise BadInput(f"window is {window!r}, but fa takes (left, right), numbers of keys from 0 to 1073741824, or -1 for all")
+    return None if left == right == -1 else (left, right)
 
 
 def _is_length(most: Any) -> bool:
@@ -225,8 +264,8 @@ def is_of_one_order(kernel: str) -> bool:
 
 
 def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str, with_e4m3: bool = False) -> dict[str, View]:
-    """Raises BadInput unless the tensors q, k, v and the lists of packed sequences or pages are as the kernel takes them, but
-    for the sizes, which the library checks. `cure` makes {name} contiguous, for the message. `with_e4m3`: tensors may be e4m3.
+    """Raises BadInput unless the tensors q, k, v, the lists of packed sequences or pages, sinks and slopes are as the kernel takes
+    them, but for the sizes of q, k and v, which the library checks. `cure` makes {name} contiguous, for the message. `with_e4m3`: tensors may be e4m3.
 
     Returns the views with heads before rows, as (batch, heads, seq_len, head_dim)."""
     first, packed, paged = views["q"], "cu_seqlens_q" in views, "block_table" in views
@@ -234,6 +273,9 @@ def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str, with_e4m3:
     if paged:
         shapes |= dict.fromkeys("kv", "(pages, page_size, heads, head_dim)" if bnhd else "(pages, heads, page_size, head_dim)")
     for name, view in views.items():
+        if name in ("sinks", "alibi_slopes"):
+            _check_of_heads(name, views, bnhd, cure)
+            continue
         of_lengths = name not in ("q", "k", "v")
         of_tensor = (("(rows, heads, head_dim)" if packed else "(batch, seq_len, heads, head_dim)") if bnhd else
                      "(heads, rows, head_dim)" if packed else "(batch, heads, seq_len, head_dim)")
@@ -272,6 +314,22 @@ def check(views: dict[str, View], kernel: str, bnhd: bool, cure: str, with_e4m3:
     return {name: turned(view) if bnhd and name in ("q", "k", "v") else view for name, view in views.items()}
 
 
+def _check_of_heads(name: str, views: dict[str, View], bnhd: bool, cure: str) -> None:
+    """The same of what each head has. The shape of q is right."""
+    view, q = views[name], views["q"]
+    heads = q.shape[-2 if bnhd else -3]
+    shapes: list[tuple[int, ...]] = [(heads,)]
+    if name == "alibi_slopes":
+        shapes.append((views["cu_seqlens_q"].shape[0] - 1 if "cu_seqlens_q" in views else q.shape[0], heads))
+    if view.shape not in shapes:
+        raise BadInput(f"{name} has the shape {view.shape}, but fa takes {' or '.join(map(str, shapes))} here")
+    if (view.dtype, view.device) != ("float32", q.device):
+        raise BadInput(f"{name} is of {view.dtype} on {view.device}, but fa takes float32 on {q.device}")
+    if not is_contiguous(view):
+        raise BadInput(f"{name} has the strides {view.strides} for the shape {view.shape}, but fa takes contiguous tensors: pass "
+                       f"{cure.format(name=name)}")
+
+
 def turned(view: View) -> View:
     """The same with heads and rows exchanged."""
     def exchanged(each: tuple[int, ...]) -> tuple[int, ...]:
@@ -303,8 +361,11 @@ def is_contiguous(view: View) -> bool:
 def prepared(given: Given, views: dict[str, View], others: Packed | Paged | None, out: View) -> Call:
     """What the library is told of a call whose views are checked; `out`: of O, in q's order. The kernel may be "best"."""
     strides = strides_of([*(views[name] for name in "qkv"), turned(out) if given.bnhd else out])
+    sinks, slopes = views.get("sinks"), views.get("alibi_slopes")
+    scores = _library.Scores(given.window, given.softcap, sinks.pointer if sinks else 0, slopes.pointer if slopes else 0,
+                             slopes is not None and len(slopes.shape) == 2)
     return _library.prepare(given.kernel, views["q"].shape, views["q"].dtype, views["k"].shape, given.causal, others, given.scale, strides,
-                            views["q"].device.partition(":")[0], given.check, given.deterministic)
+                            views["q"].device.partition(":")[0], given.check, given.deterministic, scores)
 
 
 def settled(given: Given, views: dict[str, View], call: Call) -> Call:
@@ -365,7 +426,7 @@ class _DLTensor(ctypes.Structure):
 
 
 _DL_DEVICES = {1: "cpu", 2: "cuda", 13: "cuda"}  # kDLCPU, kDLCUDA, kDLCUDAManaged
-_DL_DTYPES = {(2, 16, 1): "float16", (4, 16, 1): "bfloat16", (0, 32, 1): "int32"}  # kDLFloat, kDLBfloat, kDLInt; bits; lanes
+_DL_DTYPES = {(2, 16, 1): "float16", (4, 16, 1): "bfloat16", (2, 32, 1): "float32", (0, 32, 1): "int32"}  # kDLFloat, kDLBfloat, kDLInt; bits; lanes
 
 
 def _view_of_dlpack(array: Any) -> tuple[View, object]:

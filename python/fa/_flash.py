@@ -40,7 +40,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     q: (batch, seq_len, heads, head_dim). k, v: (batch, kv_len, kv_heads, head_dim), with kv_heads a divisor of heads. Only
     the elements of a row need be neighbours: no tensor is copied, but the gradients' kernel gets copies of slices.
     causal: aligned at the bottom right, as FlashAttention's is from 2.1 on. The row of a query without keys is zeros.
-    dropout_p, window_size, softcap, alibi_slopes: refused, unless they are as by default.
+    window_size, softcap, alibi_slopes: as fa.attention's window, softcap and alibi_slopes, without gradients.
+    dropout_p: refused, unless it is 0.
     deterministic: gradients have the same bits each time. Otherwise those of q are sums in any order.
     return_attn_probs: a tuple of three, (out, softmax_lse, None). softmax_lse is (batch, heads, seq_len), of float32, in
     natural logarithms; of a row without keys it is -inf, where FlashAttention has inf. The third would be the probabilities
@@ -198,7 +199,8 @@ def flash_attn_with_kvcache(q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
     q_descale, k_descale, v_descale: of a cache of torch.float8_e4m3fn, as flash_attn_func takes them. Such a cache has no pages, no
     cache_batch_idx and no tensor cache_seqlens.
     num_splits: without effect, since the kernel decides into how many parts it cuts the keys.
-    rotary_cos, rotary_sin, cache_leftpad, window_size, softcap, alibi_slopes: refused, unless they are as by default.
+    window_size, softcap, alibi_slopes: as flash_attn_func takes them.
+    rotary_cos, rotary_sin, cache_leftpad: refused, unless they are None.
 
     No key is copied, but of a cache without pages whose number of keys is no multiple of 16, with cache_seqlens a tensor:
     then all of it is, and a UserWarning says so.
@@ -228,13 +230,10 @@ def _check_packed(name: str, tensor: Any, shape: str, parts: int) -> None:
 def _attention(q: Any, k: Any, v: Any, dropout_p: float, softmax_scale: float | None, causal: bool, window_size: tuple[int, int],
                softcap: float, alibi_slopes: Any, deterministic: bool, return_attn_probs: bool, kernel: int | str | None, check: bool,
                **others: Any) -> Any:
-    for name, value, default, what in (("dropout_p", dropout_p, 0.0, "dropout"),
-                                       ("window_size", tuple(window_size) if isinstance(window_size, list) else window_size, _WHOLE, "sliding window"),
-                                       ("softcap", softcap, 0.0, "cap of scores")):
-        if value != default:
-            raise BadInput(f"{name} is {value!r}, but fa has no {what}: pass {default!r}")
-    if alibi_slopes is not None:
-        raise BadInput("alibi_slopes are given, but fa has no bias of scores: pass None")
+    if dropout_p != 0:
+        raise BadInput(f"dropout_p is {dropout_p!r}, but fa has no dropout: pass 0.0")
+    if window_size is None:
+        raise BadInput(f"window_size is None, but fa takes (left, right): pass {_WHOLE} for all keys")
     result = attention(q, k, v, kernel=kernel, layout="bnhd", scale=softmax_scale, causal=causal, return_lse=return_attn_probs,
-                       check=check, deterministic=deterministic, **others)
+                       window=window_size, softcap=softcap, alibi_slopes=alibi_slopes, check=check, deterministic=deterministic, **others)
     return (*result, None) if return_attn_probs else result

@@ -80,7 +80,9 @@ class _Options(ctypes.Structure):
                 ("cu_seqlens_q", ctypes.c_void_p), ("cu_seqlens_kv", ctypes.c_void_p), ("q_rows", ctypes.c_int),
                 ("kv_rows", ctypes.c_int), ("wants_end", _WantsEnd), ("lse", ctypes.c_void_p), ("page_size", ctypes.c_int),
                 ("pages", ctypes.c_int), ("block_table", ctypes.c_void_p), ("kv_lens", ctypes.c_void_p), ("scale", ctypes.c_float),
-                *((f"{name}_strides", _Strides) for name in "qkvo"), ("deterministic", ctypes.c_int)]
+                *((f"{name}_strides", _Strides) for name in "qkvo"), ("deterministic", ctypes.c_int), ("softcap", ctypes.c_float),
+                ("alibi_slopes", ctypes.c_void_p), ("alibi_per_sequence", ctypes.c_int), ("has_window", ctypes.c_int),
+                ("window_left", ctypes.c_int), ("window_right", ctypes.c_int), ("sinks", ctypes.c_void_p)]
 
 
 class _Scales(ctypes.Structure):
@@ -114,6 +116,16 @@ class Paged(NamedTuple):
     block_table: int
     seqused_k: int
     table_pages: int
+
+
+class Scores(NamedTuple):
+    """What else happens to scores, and the pointers to what each head has."""
+
+    window: tuple[int, int] | None = None
+    softcap: float = 0.0
+    sinks: int = 0
+    alibi_slopes: int = 0
+    alibi_per_sequence: bool = False
 
 
 BEST = "best"  # of kernels: the fastest one that takes the problem
@@ -214,8 +226,8 @@ def kernels() -> list[Kernel]:
 def counters() -> dict[str, Any]:
     """What this thread's last fa.attention did on the emulator.
 
-    "kernel", "dtype", "batch", "heads", "seq_len", "head_dim" and, where there are any, "mask", "kv_heads", "kv_len",
-    "lengths", "kv_lengths", "page_size" and "scale" say what ran. "counters" has totals by name:
+    "kernel", "dtype", "batch", "heads", "seq_len", "head_dim" and, where there are any, "mask", "window", "softcap", "alibi",
+    "sinks", "kv_heads", "kv_len", "lengths", "kv_lengths", "page_size" and "scale" say what ran. "counters" has totals by name:
     instructions of warps ("barriers"), of threads ("exp2"), operations ("matrix_flops"), bytes ("global_bytes").
     "statements" has the same by statement of the kernel's source, in the checked build. The names are those of
     bench/schema.json.
@@ -242,7 +254,7 @@ class Call(NamedTuple):
 
 def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int, ...] | None = None, causal: bool = False,
             others: Packed | Paged | None = None, scale: float | None = None, strides: Sequence[tuple[int, ...]] = (),
-            device: str = DEVICES[0], check: bool = True, deterministic: bool = False) -> Call:
+            device: str = DEVICES[0], check: bool = True, deterministic: bool = False, scores: Scores = Scores()) -> Call:
     """Tensors of this dtype (with E4M3, o of bfloat16), q and o of `shape`, k and v of `kv_shape` (None: the same); `scale` None: 1 / sqrt(head_dim);
     `strides` of q, k, v, o (none: contiguous); `device` "cuda" or "cpu"; `check`: on the emulator, with its checks; `deterministic`: of gradients."""
     kv_shape = kv_shape or shape
@@ -262,6 +274,10 @@ def prepare(kernel: str, shape: tuple[int, ...], dtype: str, kv_shape: tuple[int
         options.kv_len = min(others.table_pages * options.page_size, (1 << 31) - 1)
         options.block_table, options.kv_lens = others.block_table, others.seqused_k
     options.scale, options.deterministic = scale or 0.0, deterministic
+    options.softcap, options.sinks = scores.softcap, scores.sinks
+    options.alibi_slopes, options.alibi_per_sequence = scores.alibi_slopes, scores.alibi_per_sequence
+    if scores.window:
+        options.has_window, (options.window_left, options.window_right) = 1, scores.window
     for name, each in zip("qkvo", strides):  # of packed sequences there are but two, and one block
         setattr(options, f"{name}_strides", _Strides(*(0,) * (4 - len(each)), *each[:-1]))
     return Call(_backend_for(device, check), kernel.encode(), problem, options)

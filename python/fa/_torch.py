@@ -2,6 +2,7 @@
 gradients, fa::attention_backward, and fa::attention_fp8 for tensors of e4m3."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,23 +29,28 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
          max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False,
          block_table: torch.Tensor | None = None, seqused_k: torch.Tensor | None = None,
          scale: float | None = None, bnhd: bool = False, checked: bool = True,
-         deterministic: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:  # which is for the gradients
+         deterministic: bool = False,  # which is for the gradients
+         window: Sequence[int] | None = None, softcap: float = 0.0, sinks: torch.Tensor | None = None,
+         alibi_slopes: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
     if bnhd and is_of_one_order(kernel):
         q, k, v = (each.transpose(-3, -2).contiguous() for each in (q, k, v))
         o, lse = _run(q, k, v, kernel, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, return_lse, block_table,
-                      seqused_k, scale, False, checked)
+                      seqused_k, scale, False, checked, deterministic, window, softcap, sinks, alibi_slopes)
         return o.transpose(-3, -2).contiguous(), lse
     pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
     call = None
-    dense = cu_seqlens_q is cu_seqlens_k is block_table is seqused_k is None
+    # What is kept has no pointers.
+    dense = cu_seqlens_q is cu_seqlens_k is block_table is seqused_k is sinks is alibi_slopes is None
+    of_window = None if window is None else (window[0], window[1])
     if dense and not (pointers[0] | pointers[1] | pointers[2]) & 15:
-        key = (kernel, causal, scale, bnhd, return_lse, checked, q.shape, q.stride(), q.dtype, q.device,
+        key = (kernel, causal, scale, of_window, softcap, bnhd, return_lse, checked, q.shape, q.stride(), q.dtype, q.device,
                k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
         call = _calls.get(key)
     if not call:
-        lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k}
+        lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k,
+                 "sinks": sinks, "alibi_slopes": alibi_slopes}
         tensors = {"q": q, "k": k, "v": v, **{name: each for name, each in lists.items() if each is not None}}
-        given = Given(tensors, kernel, bnhd, causal, max_seqlen_q, max_seqlen_k, return_lse, scale, checked)
+        given = Given(tensors, kernel, bnhd, causal, max_seqlen_q, max_seqlen_k, return_lse, scale, checked, window=of_window, softcap=softcap)
         views, others = _views(given)
         out = views["q"]._replace(shape=tuple(q.shape), strides=None)  # contiguous in q's order
         call = settled(given, views, prepared(given, views, others, out))
@@ -77,7 +83,8 @@ _definition = torch.library.Library("fa", "DEF")
 _definition.define("attention(Tensor q, Tensor k, Tensor v, str kernel, bool causal=False, Tensor? cu_seqlens_q=None, "
                    "Tensor? cu_seqlens_k=None, int? max_seqlen_q=None, int? max_seqlen_k=None, bool return_lse=False, "
                    "Tensor? block_table=None, Tensor? seqused_k=None, float? scale=None, bool bnhd=False, bool checked=True, "
-                   "bool deterministic=False) -> (Tensor, Tensor)",
+                   "bool deterministic=False, int[]? window=None, float softcap=0.0, Tensor? sinks=None, Tensor? alibi_slopes=None) "
+                   "-> (Tensor, Tensor)",
                    tags=(torch.Tag.pt2_compliant_tag,))
 _operator = torch.ops.fa.attention.default
 
@@ -100,6 +107,8 @@ def _(*given: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 # ---- gradients ------------------------------------------------------------------------------------------------------------
+_NO_GRADIENTS_OF_SCORES = ("scores with a window, a softcap, sinks or alibi_slopes have no gradients in fa: call it under torch.no_grad(), or train with "
+                           "torch's own attention")
 _NOT_IN_PAGES = "k and v in pages have no gradients: call fa under torch.no_grad(), or pass k and v in one piece"
 
 
@@ -163,6 +172,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
     of = dict(zip(inspect.signature(_run).parameters, inputs))
     if of["block_table"] is not None:
         raise _library.BadInput(_NOT_IN_PAGES)
+    if of["window"] is not None or of["softcap"] or of["sinks"] is not None or of["alibi_slopes"] is not None:
+        raise _library.BadInput(_NO_GRADIENTS_OF_SCORES)
     ctx.given = {name: of[name] for name in ("max_seqlen_q", "max_seqlen_k", "scale", "bnhd", "checked", "deterministic")}
     ctx.causal, (o, lse) = of["causal"], output
     ctx.mark_non_differentiable(lse)  # as a caller gets it, it is lse_of's
@@ -174,7 +185,7 @@ def _backward(ctx: Any, d_o: torch.Tensor, _: Any) -> tuple[torch.Tensor | None,
     if lse.dim() != q.dim() - 1:
         raise _library.BadInput("torch.ops.fa.attention needs return_lse=True where gradients are wanted, as fa.attention calls it")
     gradients = torch.ops.fa.attention_backward(d_o, q, k, v, o, lse, ctx.causal, cu_seqlens_q, cu_seqlens_k, *ctx.given.values())
-    return *gradients, *[None] * 13  # the operator's other arguments
+    return *gradients, *[None] * 17  # the operator's other arguments
 
 
 def _refuse(sentence: str) -> Any:
@@ -270,6 +281,8 @@ def _is_of_e4m3(given: Given) -> bool:
     for name, given_as in (("cu_seqlens_q", "packed sequences"), ("block_table", "pages")):
         if name in tensors:
             raise _library.BadInput(f"q is of float8_e4m3fn, which fa does not take in {given_as} ({name}): pass float16 or bfloat16")
+    if not given.plain_scores:
+        raise _library.BadInput("q is of float8_e4m3fn, for which fa has no window, softcap, sinks or alibi_slopes: pass float16 or bfloat16")
     if given.return_lse:
         raise _library.BadInput("q is of float8_e4m3fn, for which fa gives no log-sum-exp: pass float16 or bfloat16")
     for name, each in zip(("q_descale", "k_descale", "v_descale"), given.descales):
@@ -296,7 +309,15 @@ def _judged(given: Given) -> tuple[Given, bool, bool]:
             raise _library.BadInput(f"{name} is of type {type(tensor).__name__}, but q of type {type(q).__name__}")
     for name in [name for name, tensor in tensors.items() if tensor.is_meta]:
         raise _library.BadInput(f"{name} is on meta and has no data, which fa needs")
-    gradients = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    of_heads: dict[str, torch.Tensor] = {name: tensors[name] for name in ("sinks", "alibi_slopes") if name in tensors}
+    gradients = torch.is_grad_enabled() and any(each.requires_grad for each in (q, k, v, *of_heads.values()))
+    if gradients and not given.plain_scores:
+        raise _library.BadInput(_NO_GRADIENTS_OF_SCORES)
+    if of_heads:
+        to_float = {name: each.float().contiguous() if each.dtype in (torch.float16, torch.bfloat16, torch.float32) else each
+                    for name, each in of_heads.items()}
+        tensors = tensors | to_float
+        given = given._replace(tensors=tensors)
     if _is_of_e4m3(given):
         if gradients or torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in given.descales):
             raise _library.BadInput(_NO_GRADIENTS_OF_E4M3)
@@ -342,7 +363,7 @@ def run(given: Given) -> Any:
     call = _run if ordinary else _operator
     o, lse = call(q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
                   given.max_seqlen_k, given.return_lse or gradients, tensors.get("block_table"), tensors.get("seqused_k"), given.scale,
-                  given.bnhd, given.check, given.deterministic)
+                  given.bnhd, given.check, given.deterministic, given.window, given.softcap, tensors.get("sinks"), tensors.get("alibi_slopes"))
     if not given.return_lse:
         return o
     return o, torch.ops.fa.lse_of(lse, o) if gradients else lse
