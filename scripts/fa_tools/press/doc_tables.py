@@ -620,8 +620,8 @@ def bug_summary(rows):
 
 
 def chapter_of(kernel):
-    """Kernels of gradients share one."""
-    return "beyond/backward" if kernel.startswith("backward/") else kernel
+    """Kernels of gradients share one, and share_tiles is in that of split_keys."""
+    return "beyond/backward" if kernel.startswith("backward/") else {"beyond/share_tiles": "beyond/split_keys"}.get(kernel, kernel)
 
 
 @lru_cache(maxsize=None)
