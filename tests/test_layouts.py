@@ -1,8 +1,10 @@
-"""The formulas by which figures are drawn (scripts/fa_tools/press/figures/layouts.py) give what those of common/layout give.
+"""The formulas by which figures are drawn (scripts/fa_tools/press/figures/layouts.py) give what those of common/layout give,
+and the constants of kernels (scripts/fa_tools/constants.json) are what the program `layouts` prints.
 
-Usage: test_layouts.py C++_COMPILER"""
+Usage: test_layouts.py C++_COMPILER [LAYOUTS]"""
 
 import itertools
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 from tool_test import ROOT, fail, run
 
 from fa_tools.press.figures import layouts
+from fa_tools.sources import constants
 
 LANE, HALF, ROWS = range(32), range(2), (64, 128)
 # Formula -> the values of its arguments.
@@ -62,3 +65,5 @@ others = {name for name, value in vars(layouts).items() if callable(value)} - CA
 if others:
     fail(f"formulas that nobody compares: {', '.join(sorted(others))}")
 print(f"{count} values of {len(CASES)} formulas are equal")
+if sys.argv[2:] and json.loads(run(sys.argv[2], "constants")) != constants():
+    fail("scripts/fa_tools/constants.json is not what `layouts constants` prints; scripts/fa adopt --only documents writes it")

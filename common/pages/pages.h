@@ -1,4 +1,4 @@
-// The data of docs/interactive's pages, which `layouts` prints.
+// The data of docs/interactive's pages and of docs/pictures, which `layouts` prints.
 #pragma once
 
 #include "common/harness/json.h"
@@ -7,6 +7,7 @@ namespace pages {
 
 using Json = fa::Json;  // numbers in fp32, with as few digits as tell them apart
 
+Json constants();
 Json fragments();
 Json descriptor();
 Json banks();

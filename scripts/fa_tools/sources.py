@@ -16,11 +16,13 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Refused, write_whole
+from fa_tools.tools import ROOT, Refused, read_json, relative, write_whole
 
 HOST = {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry")} | {"common/ptx/hook.h"}
 # What nvcc would know. Everything else in a condition is not defined: no recording.
 DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
+# What `build/emulator/bin/layouts constants` prints; scripts/fa adopt writes it, and the test `formulas` compares.
+CONSTANTS = Path(__file__).with_name("constants.json")
 NAMESPACES = ("ptx", "layout", "fa")
 SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PATCH = re.compile(r"^=== (\w+)\n(.*?)(?=^=== |\Z)", re.MULTILINE | re.DOTALL)
@@ -272,6 +274,18 @@ def source_of(kernel):
     used = reachable(blocks, "\n".join([code, *whole]), {})
     text = "\n".join([normalised(code), *sorted(normalised(text) for text in [*whole, *(block.text for block in used)])])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=None)
+def constants():
+    return read_json(CONSTANTS)
+
+
+def constant(kernel, name):
+    """A constant of a kernel with head_dim 128, in bf16."""
+    if name not in constants().get(kernel, {}):
+        raise Refused(f"{relative(CONSTANTS)} has no {name} of kernel {kernel}: common/pages/constants.cpp names those that it has")
+    return constants()[kernel][name]
 
 
 def kernel_names():

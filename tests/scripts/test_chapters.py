@@ -23,7 +23,7 @@ from fa_tools.press.figures.first_pictures import FORMATS, STEPS, kernels as mea
 from fa_tools.product.intensity import intensity
 from fa_tools.product.limits import attention_flops, machine_named
 from fa_tools.product.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
-from fa_tools.sources import SOLUTION
+from fa_tools.sources import SOLUTION, constant
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 MEASURED = measured_kernels()
@@ -203,6 +203,15 @@ class Whole(ScriptTest):
             (record,) = SOLUTIONS[name]["records"]
             # scripts/fa solutions has built it and held it to the oracle, on hard inputs too.
             self.assertEqual((record["kernel"], record["status"]), (KERNELS[int(name[:2]) - 1], "passed"), name)
+
+    def test_phases_of_a_ring(self):
+        """The table of chapter 12, by what the excerpts above it say."""
+        stages = constant("12", "kStages")
+        rows = re.findall(r"^\| (\d) \| (\d) \| (\d) \| (\d) \| (\d) \| (?:no phase|phase (-?\d) of `empty\[(\d)\]` is over: tile (\d))",
+                          Chapter("12_tma").parts["The picture"], re.MULTILINE)
+        self.assertEqual([tuple(map(int, filter(None, row))) for row in rows], [
+            (n, n % stages, n // stages, n // stages % 2, (n // stages + 1) % 2,
+             *((n // stages - 1, n % stages, n - stages) if n >= stages else ())) for n in range(6)])
 
     def test_pauses_of_recorded_products(self):
         """Chapters 11 to 13 say in how many of the cycles from the first product to the last one none is under way, and 12 draws it."""

@@ -13,7 +13,6 @@ from fa_tools import sources, tools
 from fa_tools.cards import BOOK, EMULATOR
 from fa_tools.laboratory import measure
 from fa_tools.press import beyond_tables, sync
-from fa_tools.press.doc_tables import ring_waits
 from fa_tools.product import shapes
 
 KERNEL = """#include "x.h"
@@ -92,20 +91,6 @@ class SyncDocs(ScriptTest):
         text = "```\n<!-- excerpt: nowhere#x -->\n1<!--= no x -->\n```\n`1<!--= no x -->`\n"
         self.assertEqual(self.synced(text), text)
 
-    def test_phases(self):
-        """Two barriers of each stage, counted through: a wait is over when the phase that runs has the other parity."""
-        for kernel in ("12_tma", "13_warp_specialization", "14_softmax_overlap"):
-            full, empty = [0, 0], [0, 0]  # the phases that run
-            rows = list(ring_waits(f"kernels/{kernel}.cu", 9))
-            for (n, stage, phase, reads, loads), later in zip(rows, rows[2:]):
-                self.assertEqual((stage, phase), (n % 2, full[stage]))
-                self.assertNotEqual(empty[stage] % 2, loads, "the stage is empty, so the load begins")
-                self.assertEqual(full[stage] % 2, reads, "the tile has not come, so its readers wait")
-                full[stage] += 1
-                self.assertNotEqual(full[stage] % 2, reads, "it has come, so they read")
-                self.assertEqual(empty[stage] % 2, later[4], "they read, so the next load into the stage waits")
-                empty[stage] += 1
-
     def test_check_names_the_drift(self):
         text = "<!-- excerpt: kernels/01_naive.cu#main-loop -->\nold\n<!-- /excerpt -->\n" \
                "x 9.99<!--= gpu 01 -->\n"
@@ -134,8 +119,6 @@ class SyncDocs(ScriptTest):
             "<!-- line: kernels/01_naive.cu kernels/02_next.cu -->\n-int x;\n<!-- /line -->": "the block needs one line",
             "<!-- grid: gpu -->\n<!-- /grid -->": "a grid needs a table",
             "<!-- grid: gpu @9 -->\n||<!--= tflops -->|\n|-|-|\n|<!--= 01 -->|1|\n<!-- /grid -->": "0 records match instead of one (01 tflops gpu @9)",
-            "<!-- phases: kernels/01_naive.cu tiles=4 -->\n<!-- /phases -->": "has no ring of full and empty barriers",
-            "<!-- phases: kernels/01_naive.cu -->\n<!-- /phases -->": "a kernel's source and tiles=",
             "<!-- table: bench/results/none.json -->\n<!-- /table -->": "cannot be read",
             "<!-- table: gpu kernel=17* -->\n<!-- /table -->": "no record",
             "<!-- table: profile -->\n<!-- /table -->": "a profile",

@@ -1,7 +1,6 @@
 """The interactive pages as they are built: they need nothing from elsewhere, and answer keyboard and pointer."""
 
 import json
-import math
 import re
 import shutil
 import subprocess
@@ -11,8 +10,6 @@ from html import unescape
 from support import ROOT, ScriptTest, main
 
 from fa_tools.cards import EMULATOR
-from fa_tools.press.doc_tables import ring_waits
-from fa_tools.press.figures.drawing import real_constant
 from fa_tools.press.links import slug
 from fa_tools.tools import RESULTS, read_set
 
@@ -186,16 +183,10 @@ class Softmax(unittest.TestCase):
     def setUp(self):
         self.presets = {preset["id"]: preset for preset in data("softmax")["presets"]}
 
-    def test_constants_are_the_kernels(self):
-        """In the page's data, which the program takes from the kernels it includes, and in the words about the page."""
-        constants = {"growth": ("10", "kMaxGrowthLog2"), "margin": ("16", "kMargin"), "sum": ("16", "kMaxSum"), "lost": ("16", "kLost")}
-        values = {name: real_constant(*where) for name, where in constants.items()}
-        values.update({name: math.log2(values[name]) for name in ("sum", "lost")})
-        self.assertEqual({name: data("softmax")[name] for name in constants}, values)
-        self.assertAlmostEqual(data("softmax")["log2e"], real_constant("16", "kLog2e"), 6)
+    def test_words_name_the_kernels_constants(self):
         words = " ".join(SECTIONS["softmax"].split())
         for each in ("larger than 2^{growth:.0f}", "a number {margin:.0f} above", "a block's sum exceeds 2^{sum:.0f}"):
-            self.assertIn(each.format(**values), words)
+            self.assertIn(each.format(**data("softmax")), words)
         given_up = self.presets["lost"]
         exponent = max(given_up["scores"]) * data("softmax")["log2e"] - given_up["steps"]["first 2"][0]["m"]
         self.assertGreater(exponent, 128)
@@ -470,9 +461,8 @@ class Browser(ScriptTest):
                                 self.assertEqual(a, b, (*where, field))
                                 continue
                             self.assertLess(abs(a - b), 1e-6 * max(abs(a), least), (*where, field))
-        for words in (f"more than {real_constant('10', 'kMaxGrowthLog2'):.0f} in", f"{real_constant('16', 'kMargin'):.0f} above",
-                      f"exceeds 2^{math.log2(real_constant('16', 'kMaxSum')):.0f},", f"beyond 2^{math.log2(real_constant('16', 'kLost')):.0f} the row"):
-            self.assertIn(words.replace("-", "\u2212"), found["about"])
+        for words in ("more than {growth:.0f} in", "{margin:.0f} above", "exceeds 2^{sum:.0f},", "beyond 2^{lost:.0f} the row"):
+            self.assertIn(words.format(**data("softmax")).replace("-", "\u2212"), found["about"])
         self.assertEqual((found["begins"], found["framed"]), ("Block 1 of 8. The first block: there is nothing to rescale.", 2))
         self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.3012.")
         self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled once.", "Rescaled 0 times."])
@@ -523,7 +513,8 @@ class Browser(ScriptTest):
             "kernel": ["right"], "one_stage": ["right"], "three_stages": ["right"], "load_parity": ["hangs"],
             "read_parity": ["wrong", "hangs"], "half_the_bytes": ["wrong", "hangs"], "one_byte_less": ["hangs"],
             "twice_the_bytes": ["hangs"], **dict.fromkeys(("no_wait", "half_the_arrivals"), ["right", "wrong", "hangs"])})
-        self.assertEqual([tuple(wait) for wait in found["waits"]], list(ring_waits("kernels/12_tma.cu", len(found["waits"]))))
+        self.assertEqual([tuple(wait) for wait in found["waits"]], [
+            (n, n % 2, n // 2, n // 2 % 2, (n // 2 + 1) % 2) for n in range(len(found["waits"]))])
         self.assertEqual(found["begins"], "The thread announces 32,768 bytes at full[0] and starts the copy of tile 0.")
         self.assertEqual(found["start"], "Nothing is loaded yet. Choose what goes on, or press Next.")
         self.assertEqual(found["blocked"], [False, False, True, True])

@@ -22,8 +22,8 @@ from fa_tools.cards import EMULATOR
 from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
 from fa_tools.records import short_name
-from fa_tools.sources import changed, kernel_names, solutions, source_of, written_in
-from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, read_set, relative, write_json
+from fa_tools.sources import CONSTANTS, changed, kernel_names, solutions, source_of, written_in
+from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, read_json, read_set, relative, write_json
 
 EXAMPLE = """examples:
   scripts/fa adopt                      after a change: every kernel that has changed
@@ -37,7 +37,7 @@ PRESET = "emulator"
 BIN = ROOT / "build" / PRESET / "bin"
 # What a step runs of the build. Those that build for themselves, or run nothing, are not here.
 PROGRAMS = {"counters": ("attention_checked", "attention"), "bugs": ("meet_checked",),
-            "documents": ("attention_checked", "attention", "broken")}
+            "documents": ("attention_checked", "attention", "broken", "layouts")}
 ELSEWHERE = "*Full*:*Long*"  # the tests that scripts/test.sh leaves out by default
 BROKEN = ROOT / "tests" / "broken"
 WORD = re.compile(r"\b[A-Za-z_]\w{2,}\b")
@@ -215,7 +215,11 @@ def show_updates(done):
 
 
 def written_documents(kernels, work):
-    """Outputs of commands, excerpts, values, tables, charts, pictures and timelines."""
+    """Constants of kernels for pictures, outputs of commands, excerpts, values, tables, charts, pictures and timelines."""
+    found = work.call([BIN / "layouts", "constants"])
+    if not found.returncode and json.loads(found.stdout) != read_json(CONSTANTS):
+        write_json(CONSTANTS, json.loads(found.stdout))
+        print(f"  updated {relative(CONSTANTS)}")
     shown = re.compile(rf"^\$ .*\b({'|'.join(map(short_name, kernels))})(_\w+)?\b", re.MULTILINE)
     chapters = [path for path in markdown_files() if shown.search(path.read_text(encoding="utf-8"))]
     for name in ("sync", "pictures", "outputs", "chart --docs", "timeline --docs", "sync"):

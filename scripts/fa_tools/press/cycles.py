@@ -2,15 +2,14 @@
 book's card, its time times the sampled clock. What the records do not tell apart stays together."""
 
 import math
-import re
 from collections import namedtuple
 
 from fa_tools.cards import BOOK
 from fa_tools.press.doc_tables import matching, read, rows_of
-from fa_tools.press.figures.drawing import constant
 from fa_tools.product.limits import attention_flops, machine_named, resident_ctas
 from fa_tools.records import is_stale, mark
-from fa_tools.tools import ROOT, Refused
+from fa_tools.sources import constant
+from fa_tools.tools import Refused
 
 KERNELS = "1[0-9]_*"
 KEYS = 128  # of a step of the fitted lines
@@ -31,14 +30,8 @@ Launch = namedtuple("Launch", "parts miss record")
 
 
 def query_rows(kernel):
-    """Of a CTA: a constant of the kernel, or of kernel 10 what its tuning for this card says."""
-    if not kernel.startswith("10"):
-        return constant(kernel[:2], "kBlockM")
-    text = (ROOT / "kernels" / "10_tuning.h").read_text(encoding="utf-8")
-    found = re.search(r"architecture == 90 && head_dim == 128\)\s*return \{\.warps = (\d+), \.row_tiles = (\d+)", text)
-    if found is None:
-        raise Refused("kernels/10_tuning.h does not say what kernel 10 takes on this card")
-    return 16 * int(found[1]) * int(found[2])
+    """Of a CTA; of kernel 10 those that its tuning for Hopper says."""
+    return constant(kernel[:2], "kBlockM")
 
 
 def rounds_of(record, sm):

@@ -662,40 +662,6 @@ def bugs(spec):
             for line in ("", f"**{words}**", "", *(f"- {', '.join(names)}: {what}" for what, names in alike.items()))] + [""]
 
 
-# --- The ring of kernel 12 -----------------------------------------------------------------------------------------
-
-
-def ring_waits(name, tiles):
-    """(tile, stage, phase, parity that its readers wait for at full, parity that its load waits for at empty) of the
-    first tiles, by the expressions of the kernel's source."""
-    text = "\n".join(source_lines(name))
-    patterns = (r"mbarrier_wait\(&full\[(.+?)\], .+\);", r"mbarrier_wait\(&full\[.+?\], (.+)\);", r"mbarrier_wait\(&empty\[.+?\], (.+)\);")
-    found = [re.search(pattern, text) for pattern in (r" kStages = (\d+);", *patterns)]
-    if not all(found):
-        raise Refused(f"{name} has no ring of full and empty barriers")
-    stages, *expressions = (match[1].replace("C::kStages", "stages").replace("/", "//") for match in found)
-    if not all(re.fullmatch(r"(?:stages|n|\d|[-+*/%() ])+", expression) for expression in expressions):
-        raise Refused(f"{name} computes a stage or a parity in a way that is not understood here")
-    for n in range(tiles):
-        names = {"n": n, "stages": int(stages)}
-        stage, full, empty = (eval(expression, names.copy()) for expression in expressions)
-        yield n, stage, n // int(stages), full, empty
-
-
-def phases(spec):
-    names, options = options_of(spec, ["tiles"])
-    if len(names) != 1 or not options.get("tiles", "").isdigit():
-        raise Refused("this takes a kernel's source and tiles=")
-    rows = []
-    for n, stage, phase, full, empty in ring_waits(names[0], int(options["tiles"])):
-        before = [m for m, other, *_ in ring_waits(names[0], n) if other == stage]
-        rows.append([str(n), str(stage), str(phase), str(full), str(empty),
-                     f"phase {phase - 1} of `empty[{stage}]` is over: tile {before[-1]} is released" if before else
-                     "no phase came before, so the wait returns at once"])
-    return rows_of(["Tile", "Stage", "Phase", "Warps wait at full for parity", "The load waits at empty for parity", "which means"],
-                   rows, [5])
-
-
 def readers(folder):
     """A row for each file that readers have sent: its card, what ran, and the fastest kernel at the longest length."""
     rows = []
@@ -716,4 +682,4 @@ def readers(folder):
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "agreement": agreement_of,
           "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
-          "bugs": bugs, "readers": readers, "phases": phases, "schedules": schedules, "pieces": pieces}
+          "bugs": bugs, "readers": readers, "schedules": schedules, "pieces": pieces}

@@ -71,8 +71,6 @@ Between a pair of comments, alone on their lines:
   <!-- /schedules -->                                           rules that share out causal query tiles, at these lengths
   <!-- pieces: 32/8x1x16384 -->
   <!-- /pieces -->                                              what split_keys makes of these heads/heads of keys, queries, keys
-  <!-- phases: kernels/12_tma.cu tiles=6 -->                    the first tiles of a ring: stage, phase, parities
-  <!-- /phases -->
   <!-- readers: bench/results/from_readers -->             what readers have measured on their cards
   <!-- /readers -->
   <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in one

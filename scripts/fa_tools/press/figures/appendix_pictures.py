@@ -2,7 +2,8 @@
 
 import re
 
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, constant, figure
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure
+from fa_tools.sources import constant
 from fa_tools.tools import ROOT, read_json
 
 DATA = ROOT / "build" / "emulator" / "interactive" / "data"

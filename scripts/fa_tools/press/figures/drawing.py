@@ -1,5 +1,4 @@
-"""What the figures are drawn with: colours, shapes and texts of an SVG that shows itself in the reader's theme; constants
-of the kernels."""
+"""What the figures are drawn with: colours, shapes and texts of an SVG that shows itself in the reader's theme."""
 
 import contextlib
 import itertools
@@ -10,7 +9,7 @@ from collections import namedtuple
 from html import escape
 
 from fa_tools.press.figures import layouts
-from fa_tools.tools import ROOT, Refused, named, relative
+from fa_tools.tools import relative
 
 # soft: fills of shapes that carry text; strong: what the eye should find first.
 Theme = namedtuple("Theme", "background text muted line cell blue blue_soft orange orange_soft green green_soft")
@@ -412,36 +411,6 @@ def runs(values):
 
 
 # --- From the sources ----------------------------------------------------------------------------------------------
-
-
-def constant(kernel, name, head_dim=128):
-    """A whole number of the kernel's Config, by its own expression."""
-    path = next((ROOT / "kernels").glob(f"{kernel}_*.cu"))
-    config = path.read_text(encoding="utf-8").partition("struct Config {")[2].partition("\n};")[0]
-    with named(relative(path)):
-        return constant_of(config, name, head_dim)
-
-
-def constant_of(config, name, head_dim):
-    found = re.search(rf"\b{name} = ([^,;]+)[,;]", config)
-    if found is None:
-        raise Refused(f"has no {name} in its Config")
-    words = found[1].replace("/", "//").replace("&&", " and ").replace("||", " or ")
-    words = re.sub(r"(.+?)\?(.+?):(.+)", r"(\2) if (\1) else (\3)", " ".join(words.split()))
-    names = set(re.findall(r"\bk\w+", words)) - {"kHeadDim"}
-    others = {other: constant_of(config, other, head_dim) for other in names}
-    return int(eval(words, {"kHeadDim": head_dim, **others}))  # arithmetic of the checkout's own source
-
-
-def real_constant(kernel, name, otherwise=False):
-    """A constexpr float of the kernel's file, or of a struct in it. Of `condition ? a : b` it is a, or b if `otherwise`."""
-    path = next((ROOT / "kernels").glob(f"{kernel}_*.cu"))
-    number = r"([\w.+-]+?)f?"
-    found = re.search(rf"^ *(?:static )?constexpr float {name} = (?:\w+ \? {number} : )?{number};", path.read_text(encoding="utf-8"), re.M)
-    if found is None:
-        raise Refused(f"{relative(path)} has no line: constexpr float {name} = ...;")
-    text = found[2] if otherwise or found[1] is None else found[1]
-    return float.fromhex(text) if text.startswith("0x") else float(text)
 
 
 def places(rows, row):

@@ -6,8 +6,9 @@ from collections import namedtuple
 
 from fa_tools.cards import BOOK
 from fa_tools.press.figures import layouts
-from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, constant, figure, places, real_constant
+from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure, places
 from fa_tools.product.limits import machine_named
+from fa_tools.sources import constant
 
 
 Tile = namedtuple("Tile", "number stage phase asked arrives read released")
@@ -80,7 +81,7 @@ def phases(p):
 @figure("12_boxes", 476, "Kernel 12: the boxes of a tile, and the slabs that they become", parts=((0, 530), (530, 880)))
 def boxes(p):
     rows, head_dim = constant("12", "kBlockN"), 128
-    slabs, colors = constant("12", "kSlabs", head_dim), (BLUE, ORANGE)
+    slabs, colors = constant("12", "kSlabs"), (BLUE, ORANGE)
     bytes_ = f"{layouts.slab_bytes(rows):,} bytes"
     p.head(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
            f"head_dim {head_dim}, 16-bit elements")
@@ -462,7 +463,7 @@ Moment = namedtuple("Moment", "tile scores reference exponents total after")
 def follow_row(tiles):
     """What kernel 16 does with the tiles of one row, as if one lane had it: their scores are in units of log2. The sum of the
     first tile fits."""
-    margin, most, lost = (real_constant("16", name) for name in ("kMargin", "kMaxSum", "kLost"))
+    margin, most, lost = constant("16", "kMargin"), *(2.0 ** constant("16", name) for name in ("kMaxSumLog2", "kLostLog2"))
     reference, total, made = max(tiles[0][:8]) + margin, 0.0, []
     for tile, scores in enumerate(tiles):
         exponents = [score - reference for score in scores]
@@ -490,7 +491,7 @@ ROW = (3, 2, 4, 1), (5, 3, 10, 2), (7, 80, 1, 9), (6, 8, 2, 75), (90, 290, 4, 1)
 def exponents(p):
     wide = p.width > 600
     left, right, low, high = 196 if wide else 16, p.width - 18, -160, 172
-    margin, limits = real_constant("16", "kMargin"), [math.log2(real_constant("16", name)) for name in ("kMaxSum", "kLost")]
+    margin, limits = constant("16", "kMargin"), [constant("16", name) for name in ("kMaxSumLog2", "kLostLog2")]
     key = 13  # the height of a key in a lane
     below = {0.0: 0, math.inf: 18}  # what lies below a lane whose reference rises by so much: nothing, words, an arrow and words
 

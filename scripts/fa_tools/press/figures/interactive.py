@@ -8,7 +8,8 @@ import subprocess
 from html import escape
 from pathlib import Path
 
-from fa_tools.press.figures.drawing import DARK, LIGHT, constant
+from fa_tools.press.figures.drawing import DARK, LIGHT
+from fa_tools.sources import constant
 from fa_tools.tools import ROOT, Parser, Refused, fail, make_folder, relative, write_whole
 
 SOURCES = ROOT / "docs" / "interactive" / "src"

@@ -6,8 +6,9 @@ import math
 from fa_tools.press.figures import (appendix_pictures, beyond_pictures, first_pictures, hopper_pictures,  # noqa: F401 - they fill DRAWN
                                     layouts)
 from fa_tools.press.figures.appendix_pictures import DATA
-from fa_tools.press.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, Band, constant, figure, keep, places,
-                                            real_constant, runs)
+from fa_tools.press.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, Band, figure, keep, places,
+                                            runs)
+from fa_tools.sources import constant
 from fa_tools.tools import ROOT, Parser, read_json
 
 PICTURES = ROOT / "docs" / "pictures"
@@ -693,7 +694,7 @@ def turn(p):
 @figure("10_lazy", 404, "Kernel 10: the reference lags behind the running maximum by at most 8", narrow=430)
 def lazy(p):
     """A row's largest score tile by tile, and the reference that is subtracted, by the kernel's rule."""
-    growth, left, top, tall, high = real_constant("10", "kMaxGrowthLog2"), 76 if p.width > 600 else 44, 72, 244, 28.0
+    growth, left, top, tall, high = constant("10", "kMaxGrowthLog2"), 76 if p.width > 600 else 44, 72, 244, 28.0
     wide = (p.width - left) // 21
     tiles = [2.6, 3.4, 2.1, 5.2, 4.4, 6.9, 9.1, 7.0, 13.8, 12.0, 15.4, 14.1, 16.9, 16.0, 20.6, 25.3, 22.8, 24.0, 26.2, 25.1]
     running, reference = [-math.inf], [-math.inf]
