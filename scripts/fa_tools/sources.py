@@ -81,10 +81,13 @@ class Block:
 
 
 def is_true(condition):
-    """Of what follows #if."""
-    python = re.sub(r"defined\((\w+)\)", lambda match: str(match[1] in DEFINED), condition.split("//")[0])
-    python = re.sub(r"\b(?!True|False)[A-Za-z_]\w*", "0", python).replace("||", " or ").replace("&&", " and ")
-    return bool(eval(re.sub(r"!(?!=)", " not ", python), {"__builtins__": {}}))
+    """Of what follows #if: defined(...) and !defined(...), joined by && and ||. Any other term compares a macro that is not defined,
+    such as __CUDA_ARCH__, with a number that is larger than 0."""
+    def term(text):
+        negated, name = re.fullmatch(r"\s*(!?)defined\((\w+)\)\s*|.*", text).groups()
+        return name is not None and (name in DEFINED) != bool(negated)
+
+    return any(all(map(term, part.split("&&"))) for part in condition.split("//")[0].split("||"))
 
 
 def preprocessed(path):

@@ -7,6 +7,7 @@ the compiler or the emulator names the reader's file, the output begins with a #
 quotes and that are beside it are translated, too, into OUTPUT's folder. What the emulator does not have is refused by a
 sentence with file and line."""
 
+import operator
 import os
 import re
 import sys
@@ -131,22 +132,64 @@ def replaced(text, names, value, is_defined):
 
 
 def holds(condition, arch="0", known=()):
-    """Whether what follows #if or #elif holds without nvcc and with the macros `known`, (name, value) of each; None: it names
-    other macros, which the compiler knows."""
-    text = re.sub(r"//.*|/\*.*?\*/", "", condition, flags=re.DOTALL)
+    """Whether what follows #if or #elif holds without nvcc and with the macros `known`, (name, value) of each; None: that depends
+    on other macros, which the compiler knows, or it is no expression."""
+    text = re.sub(r"//.*|/\*.*?\*/|\\\n", " ", condition, flags=re.DOTALL)
     for name, value in known:
         text = replaced(text, rf"\b{name}\b", value, True)
     text = replaced(replaced(text, ARCH, arch, arch != "0"), OF_NVCC, "0", False)
-    if re.search(r"[A-Za-z_]", text):
-        for operator, other, decides in (("&&", "||", False), ("||", "&&", True)):
-            if operator in text and other not in text and any(holds(part) is decides for part in text.split(operator)):
-                return decides
-        return None
-    python = re.sub(r"!(?!=)", " not ", text.replace("&&", " and ").replace("||", " or ").replace("\\\n", " ")).strip()
+    words = re.findall(r"\w+|&&|\|\||<<|>>|[<>=!]=|\S", text)[::-1]  # the next one is the last
     try:
-        return bool(eval(python, {"__builtins__": {}}))
-    except (SyntaxError, TypeError, ArithmeticError):
+        value = operation(words)
+    except (IndexError, ValueError, ArithmeticError):
         return None
+    return None if words or value is None else bool(value)
+
+
+# Operators of two values, from the loosest to the tightest.
+LEVELS = ({"||": lambda a, b: a or b}, {"&&": lambda a, b: a and b}, {"|": operator.or_}, {"^": operator.xor}, {"&": operator.and_},
+          {"==": operator.eq, "!=": operator.ne}, {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge},
+          {"<<": operator.lshift, ">>": operator.rshift}, {"+": operator.add, "-": operator.sub},
+          {"*": operator.mul, "/": operator.floordiv, "%": operator.mod})
+SIGNS = {"!": operator.not_, "-": operator.neg, "+": operator.pos, "~": operator.invert}
+
+
+def operation(words, level=0):
+    """The value of what `words` ends with; None if names decide that nobody knows."""
+    if level == len(LEVELS):
+        return operand(words)
+    left = operation(words, level + 1)
+    while words and words[-1] in LEVELS[level]:
+        sign = words.pop()
+        right = operation(words, level + 1)
+        if sign in ("&&", "||") and any(each is not None and bool(each) is (sign == "||") for each in (left, right)):
+            left = sign == "||"  # one side is enough
+        else:
+            left = None if None in (left, right) else LEVELS[level][sign](left, right)
+    return left
+
+
+def operand(words):
+    word = words.pop()
+    if word in SIGNS:
+        value = operand(words)
+        return None if value is None else SIGNS[word](value)
+    if word == "(":
+        value = operation(words)
+        if words.pop() != ")":
+            raise ValueError
+        return value
+    if word[0].isdigit():
+        return int(word.lower().rstrip("ul"), 0)
+    if not word.isidentifier():
+        raise ValueError
+    if word == "defined" and words[-1] != "(":
+        words.pop()
+    if words[-1:] == ["("]:  # of defined, or of a macro with arguments
+        depth = 0
+        while depth := depth + {"(": 1, ")": -1}.get(words.pop(), 0):
+            pass
+    return None
 
 
 def directive_of(token):
