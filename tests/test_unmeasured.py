@@ -20,7 +20,7 @@ copy = Path(sys.argv[1])
 COUNTED_AGAIN = f"""
 import copy
 from fa_tools.records import todays_source, with_solution
-from fa_tools.sources import solutions
+from fa_tools.patches import solutions
 from fa_tools.tools import RESULTS, ROOT, read_json, read_set, write_json, write_set
 for path in (RESULTS / "emulator").iterdir():
     runs = read_set(path)

@@ -1,4 +1,4 @@
-"""Reads sources: the declarations of headers, the solutions of exercises, and what a kernel is. That is a hash of its
+"""Reads sources: the declarations of headers, and what a kernel is. That is a hash of its
 statements, which every record of a measurement has. Another hash than today's means that the kernel has changed since: the
 record is stale.
 
@@ -16,6 +16,7 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
+from fa_tools.patches import changed, solutions
 from fa_tools.tools import ROOT, Refused, read_json, relative, write_whole
 
 HOST = {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry")} | {"common/ptx/hook.h"}
@@ -24,8 +25,6 @@ DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
 # What `build/emulator/bin/layouts constants` prints; scripts/fa adopt writes it, and the test `formulas` compares.
 CONSTANTS = Path(__file__).with_name("constants.json")
 NAMESPACES = ("ptx", "layout", "fa")
-SOLUTION = re.compile(r"^```diff\n@@ (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PATCH = re.compile(r"^=== (\w+)\n(.*?)(?=^=== |\Z)", re.MULTILINE | re.DOTALL)
 
 # ---- reading C++, as far as the headers of common go ---------------------------------------------------------------------
 
@@ -174,52 +173,6 @@ def reachable(blocks, kernel, instead={}):
         if not more:
             return [block for block in blocks if block in kept]
         kept += more
-
-
-# ---- solutions of exercises (scripts/fa solutions) -----------------------------------------------------------------------
-
-
-def solutions():
-    """The solutions that the chapters show, and the long ones of docs/solutions: for each name its places, each a list of
-    lines with ' ', '-' or '+' before. Lines "@@ NAME" instead stand for the places of other solutions."""
-    places_of = (SOLUTION, "[0-9][0-9]_*.md"), (PATCH, "solutions/*.diff")
-    diffs = dict(found for form, files in places_of for file in sorted((ROOT / "docs").glob(files))
-                 for found in form.findall(file.read_text(encoding="utf-8")))
-
-    def places(diff):
-        others = re.findall(r"^@@ (\w+)$", diff, re.MULTILINE)
-        return [place for other in others for place in places(diffs[other])] or [
-            place.split("\n") for place in diff.removesuffix("\n").split("\n@@\n")]
-
-    return {name: places(diff) for name, diff in diffs.items()}
-
-
-def written_in(name):
-    """Where a solution is, and from which line on."""
-    for file in (*(ROOT / "docs").glob(f"{name[:2]}_*.md"), ROOT / "docs" / "solutions" / f"{name[:2]}.diff"):
-        for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
-            if line in (f"@@ {name}", f"=== {name}"):
-                return file, number
-    raise KeyError(name)
-
-
-def changed(text, places, undo=False):
-    """The source with the places of a solution changed, or changed back. Refused if one is not there exactly once, or if the
-    source has them all already; one that it has is left as it is."""
-    lines, there = text.split("\n"), 0
-    for place in places:
-        old, new = ([line[1:] for line in place if line[:1] != left_out] for left_out in ("-+" if undo else "+-"))
-        at, already = ([i for i in range(len(lines)) if lines[i : i + len(part)] == part] for part in (old, new))
-        if len(at) != 1:
-            there += 1
-            if len(already) == 1 and there < len(places):
-                continue
-            if len(already) == 1:
-                raise Refused("the kernel has all of it already")
-            begin = next((line.strip() for line in old if line.strip()), "")
-            raise Refused(f"the lines that begin with '{begin}' are there {len(at)} times instead of once")
-        lines[at[0] : at[0] + len(old)] = new
-    return "\n".join(lines)
 
 
 # A launcher's leads(), with its comment: where a program that may choose takes the kernel.

@@ -24,7 +24,8 @@ HERE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE.parent.parent / "scripts"))  # where the package fa_tools is
 
-from fa_tools.tools import fail, read_toml, run
+from fa_tools.patches import replaced
+from fa_tools.tools import Refused, fail, named, read_toml, run
 
 KERNELS = HERE.parent.parent / "kernels"
 CHECKS = "ordinary inputs, hard inputs, report, counters".split(", ")
@@ -32,10 +33,6 @@ TYPES = {"bf16": "__nv_bfloat16", "fp16": "__half"}
 KEYS = {"what": str, "file": str, "text": str, "replacement": str, "which": list, "shown_by": str, "dtypes": list, "problem": str,
         "sms": int, "launches": int}
 INCLUDE = re.compile(r'^#include "kernels/(.*)"$', re.MULTILINE)  # of a header that belongs to a kernel
-
-
-class Misfit(Exception):
-    """A bug does not fit its kernel; str() is a sentence that names both."""
 
 
 def read_bugs():
@@ -82,24 +79,8 @@ def files_of(file):
 def broken(name, bug):
     """The file with the bug."""
     source = (KERNELS / bug["file"]).read_text(encoding="utf-8")
-    which, of = bug.get("which", [1, 1])
-    parts = source.split(bug["text"])
-    if len(parts) != of + 1:
-        raise Misfit(f"{name} expects '{bug['text']}' {of} times in kernels/{bug['file']}, "
-                     f"but it is there {len(parts) - 1} times{nearest(bug['text'], source)}")
-    return bug["text"].join(parts[:which]) + bug["replacement"] + bug["text"].join(parts[which:])
-
-
-def nearest(text, source):
-    """Says which line of the source has most of the first line of a text that is not in it."""
-    first = text.strip().split("\n")[0]
-
-    def shared(line):  # the part of the text that the line has, in pieces of three characters or more
-        blocks = difflib.SequenceMatcher(None, first, line, autojunk=False).get_matching_blocks()
-        return sum(block.size for block in blocks if block.size >= 3) / len(first)
-
-    number, line = max(enumerate(source.split("\n"), 1), key=lambda numbered: shared(numbered[1]))
-    return f"; the nearest is line {number}: '{line.strip()}'" if text not in source and shared(line) > 0.5 else ""
+    with named(name):
+        return replaced(source, bug["text"], bug["replacement"], f"kernels/{bug['file']}", *bug.get("which", [1, 1]))
 
 
 def declaration(name, bug):
@@ -112,7 +93,7 @@ def declaration(name, bug):
 
 def rename(name, bug, source, old, new):
     if old not in source:
-        raise Misfit(f"{name} is made from '{old}', which kernels/{bug['kernel']}.cu does not have")
+        raise Refused(f"{name} is made from '{old}', which kernels/{bug['kernel']}.cu does not have")
     return source.replace(old, new)
 
 
@@ -129,7 +110,7 @@ def source_of(name, bug):
     source = rename(name, bug, source, f'"{bug["kernel"].removeprefix("backward/")}"', f'"{name}"')
     source = re.sub(r"a\.contiguous \? (run\w*<.*?>\(a\)) : run\w*<.*?>\(a\);", r"\1;", source)  # see Only in bug.h
     if re.search(r"a\.contiguous\s*\?", source):
-        raise Misfit(f"{name} needs 'a.contiguous ?' and both calls behind it in one line of kernels/{bug['kernel']}.cu")
+        raise Refused(f"{name} needs 'a.contiguous ?' and both calls behind it in one line of kernels/{bug['kernel']}.cu")
     ends = re.findall(r"^}  // namespace fa::(\w+)$", source, re.MULTILINE) or ["?"]
     source = rename(name, bug, source, f"namespace fa::{ends[-1]}", f"namespace fa::broken_{name}")
     source = re.sub(rf"\b{ends[-1]}::", f"broken_{name}::", source)
@@ -142,7 +123,7 @@ def source_or_nothing(name, bug):
     """The source of a bug that fits, otherwise a comment: one bug must not stop the build of all."""
     try:
         return source_of(name, bug)
-    except Misfit as problem:
+    except Refused as problem:
         return "".join(f"// {line}\n" for line in str(problem).split("\n"))
 
 
@@ -152,7 +133,7 @@ def misfits(bugs):
     for name, bug in bugs.items():
         try:
             source_of(name, bug)
-        except Misfit as problem:
+        except Refused as problem:
             line = next(i for i, line in enumerate(lines, 1) if re.match(rf'\["?{name}"?\]', line))
             yield f"tests/broken/bugs.toml:{line}: {problem}"
 
@@ -172,7 +153,7 @@ def meet(wish, bugs):
     try:
         # A line of which nothing is left is no line of the diff.
         source = re.sub(r"\n +\n", "\n", broken(wish, bug))
-    except Misfit as problem:
+    except Refused as problem:
         fail(problem)
     print(f"{wish}: {bug['kernel']} with one bug. {bug['what']}\n", flush=True)
     colour = "never" if os.environ.get("NO_COLOR") else "auto"

@@ -114,7 +114,7 @@ class Declarations(ScriptTest):
         self.assertEqual(text.count("broken::Declaration"), 1)
         self.assertNotIn("kernels/beyond", text.replace('.kernel = "beyond/far"', ""))
         self.assertIn("--- kernels/beyond/deep.h\n", self.make(bug, "--meet", "far_bug").stdout)
-        self.assertIn("expects 'width;' 1 times in kernels/beyond/deep.h, but", self.make(bug.replace("depth = 1", "width"), "--check").stdout)
+        self.assertIn("expects 'width;' once in kernels/beyond/deep.h, but", self.make(bug.replace("depth = 1", "width"), "--check").stdout)
         self.assert_one_sentence(self.make(bug.replace("deep.h", "deep.cu"), "--list"),
                                  "far_bug is in 'beyond/deep.cu', which is none of beyond/deep.h, beyond/far.h, beyond/far.cu")
 
@@ -180,10 +180,10 @@ class Declarations(ScriptTest):
             return f'["01_bug"]\nwhat = "x"\ntext = "{text}"\n\n'
 
         cases = {
-            bug("sum += 7;"): ":1: 01_bug expects 'sum += 7;' 1 times in kernels/01_kernel.cu, but it is there 0 times; "
+            bug("sum += 7;"): ":1: 01_bug expects 'sum += 7;' once in kernels/01_kernel.cu, but it is there 0 times; "
                               "the nearest is line 4: 'sum += 1;'\n",
-            bug("product"): ":1: 01_bug expects 'product' 1 times in kernels/01_kernel.cu, but it is there 0 times\n",
-            bug("wait();"): ":1: 01_bug expects 'wait();' 1 times in kernels/01_kernel.cu, but it is there 2 times\n",
+            bug("product"): ":1: 01_bug expects 'product' once in kernels/01_kernel.cu, but it is there 0 times\n",
+            bug("wait();"): ":1: 01_bug expects 'wait();' once in kernels/01_kernel.cu, but it is there 2 times\n",
         }
         for bugs, sentence in cases.items():
             with self.subTest(sentence):

@@ -16,6 +16,7 @@ from test_commands import commands_in
 
 from fa_tools import tools
 from fa_tools.cards import BOOK, EMULATOR
+from fa_tools.patches import SOLUTION
 from fa_tools.press import prose
 from fa_tools.press.doc_tables import chapter_of
 from fa_tools.press.figures import timeline
@@ -23,7 +24,7 @@ from fa_tools.press.figures.first_pictures import FORMATS, STEPS, kernels as mea
 from fa_tools.product.intensity import intensity
 from fa_tools.product.limits import attention_flops, machine_named
 from fa_tools.product.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
-from fa_tools.sources import SOLUTION, constant
+from fa_tools.sources import constant
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 MEASURED = measured_kernels()

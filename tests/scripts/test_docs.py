@@ -9,7 +9,7 @@ from unittest import mock
 from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results, emulator_results, main, needs_venv,
                      not_passed, results)
 
-from fa_tools import sources, tools
+from fa_tools import patches, tools
 from fa_tools.cards import BOOK, EMULATOR
 from fa_tools.laboratory import measure
 from fa_tools.press import beyond_tables, sync
@@ -454,15 +454,15 @@ class ThisCheckout(ScriptTest):
         self.assertGreaterEqual(found, 14)
 
     def test_solutions_fit_the_kernels(self):
-        known, measured = sources.solutions(), tools.read_set(tools.RESULTS / EMULATOR / "solutions.jsonl")
+        known, measured = patches.solutions(), tools.read_set(tools.RESULTS / EMULATOR / "solutions.jsonl")
         self.assertGreaterEqual(len(known), 62)
         for name, places in known.items():
             with self.subTest(name):
                 (source,) = (ROOT / "kernels").glob(f"{name[:2]}_*.cu")
                 text = source.read_text(encoding="utf-8")
-                other = sources.changed(text, places)
+                other = patches.changed(text, places)
                 self.assertNotEqual(other, text)
-                self.assertEqual(sources.changed(other, places, undo=True), text)
+                self.assertEqual(patches.changed(other, places, undo=True), text)
                 self.assertIn(name, measured)
 
     def test_solutions_are_applied_and_taken_back(self):
@@ -478,7 +478,7 @@ class ThisCheckout(ScriptTest):
 
         self.assertEqual(run("--apply", "02_more").stdout, "applied 02_more: kernels/02_x.cu\n")
         self.assertEqual(kernel.read_text(), "int f() {\n  return 2;\n}\n\n")
-        self.assert_one_sentence(run("--apply", "02_more"), "02_more does not fit 02_x.cu", "there 0 times", code=1)
+        self.assert_one_sentence(run("--apply", "02_more"), "02_more expects 'int last;' once in the kernel", "there 0 times", code=1)
         kernel.write_text(before)
         self.assert_one_sentence(run("--undo", "02_more"), "was it applied?", code=1)
         self.assert_one_sentence(run("--apply", "02_x"), "02_x is a kernel, not a solution")

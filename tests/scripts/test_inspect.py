@@ -12,7 +12,7 @@ from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
 from fa_tools import tools
 from fa_tools.product import inspect_kernel, ptxas, sass
-from fa_tools.sources import solutions
+from fa_tools.patches import solutions
 
 HEAD = """	.target	sm_90a
 //--------------------- .text.kernel --------------------------

@@ -18,7 +18,7 @@ from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results
 
 from tool_test import copy_repository
 
-from fa_tools import sources
+from fa_tools import patches
 from fa_tools.cards import BOOK, card_of, cards, gpu_of, has_file
 from fa_tools.laboratory import adopt, measure, release
 from fa_tools.press import sync
@@ -308,11 +308,11 @@ class Adopt(InACopy):
 
     def test_a_place_that_the_kernel_has_already(self):
         places = [["-a", "+b"], [" c", "-d", "+e"]]
-        self.assertEqual(sources.changed("a\nc\nd", places), "b\nc\ne")
-        self.assertEqual(sources.changed("b\nc\nd", places), "b\nc\ne")
-        for text, sentence in (("b\nc\ne", "has all of it already"), ("x\nc\nd", "begin with 'a' are there 0 times")):
+        self.assertEqual(patches.changed("a\nc\nd", places), "b\nc\ne")
+        self.assertEqual(patches.changed("b\nc\nd", places), "b\nc\ne")
+        for text, sentence in (("b\nc\ne", "^is in the kernel already$"), ("x\nc\nd", "^expects 'a' once in the kernel, but it is there 0 times$")):
             with self.assertRaisesRegex(Refused, sentence):
-                sources.changed(text, places)
+                patches.changed(text, places)
 
     def test_a_line_of_a_diff_that_has_changed(self):
         changed = ["-constexpr float kMaxP = 512.0f;", "+constexpr float kMaxP = 256.0f;", "-int other;"]

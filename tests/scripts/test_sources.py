@@ -9,12 +9,11 @@ from unittest import mock
 
 from support import ROOT, ScriptTest, main
 
-from fa_tools import sources
+from fa_tools import patches, sources
 from fa_tools.cards import BOOK
 from fa_tools.press import chart
 from fa_tools.press.charts.look import LIGHT
 from fa_tools.records import Shape, kept_records, with_solution
-from fa_tools.sources import SOLUTION
 from fa_tools.tools import read_json, repository_files
 
 KERNELS = ("05_mma_split_kv", "08_swizzle", "16_max_free")
@@ -49,7 +48,7 @@ class Hash(Copy):
         """Those of the kernels whose hash is another one in the copy."""
         before = [sources.source_of(name) for name in KERNELS]
         forget()
-        with mock.patch.object(sources, "ROOT", self.folder):
+        with mock.patch.object(sources, "ROOT", self.folder), mock.patch.object(patches, "ROOT", self.folder):
             after = [sources.source_of(name) for name in KERNELS]
         forget()
         return "".join(name[:2] + " " for name, old, new in zip(KERNELS, before, after) if old != new).strip()
@@ -84,7 +83,7 @@ class Hash(Copy):
         names = ("05_mma_split_kv.next", "05_mma_split_kv", "05_no_padding", "beyond/plain", "05_nothing", "16_max_free.next")
         here = [sources.source_of(name) for name in names]
         forget()
-        with mock.patch.object(sources, "ROOT", self.folder):
+        with mock.patch.object(sources, "ROOT", self.folder), mock.patch.object(patches, "ROOT", self.folder):
             there = [sources.source_of(name) for name in names]
         forget()
         self.assertEqual(there, [here[1], here[2], "misfit", here[3], None, None])
@@ -123,7 +122,7 @@ class Stale(Copy):
         (self.folder / "docs").mkdir()
         for path in (ROOT / "docs").glob("[01]*.md"):  # which have the solutions
             text = path.read_text(encoding="utf-8")
-            solutions = "".join(match[0] + "\n" for match in SOLUTION.finditer(text))
+            solutions = "".join(match[0] + "\n" for match in patches.SOLUTION.finditer(text))
             (self.folder / "docs" / path.name).write_text(solutions, encoding="utf-8")
         shutil.copytree(ROOT / "docs" / "solutions", self.folder / "docs" / "solutions")
         (self.folder / "docs" / "page.md").write_text(

@@ -22,7 +22,8 @@ from fa_tools.cards import EMULATOR
 from fa_tools.laboratory import measure
 from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
 from fa_tools.records import short_name
-from fa_tools.sources import CONSTANTS, changed, kernel_names, solutions, source_of, written_in
+from fa_tools.patches import changed, solutions, written_in
+from fa_tools.sources import CONSTANTS, kernel_names, source_of
 from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, read_json, read_set, relative, write_json
 
 EXAMPLE = """examples:
@@ -200,7 +201,7 @@ def solution_runs(kernel, work):
             fitting.append(name)
         except Refused as problem:
             file, line = written_in(name)
-            work.todo(f"{relative(file)}:{line}", f"the solution {name} does not fit: {problem}")
+            work.todo(f"{relative(file)}:{line}", f"the solution {name} {problem}")
     for name in [*([kernel] if fitting else []), *fitting]:
         done = work.call(["scripts/fa", "solutions", name])
         if done.returncode:

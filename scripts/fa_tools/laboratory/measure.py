@@ -29,7 +29,8 @@ from fa_tools.cards import BOOK, card_of, gpu_of, has_file
 from fa_tools.laboratory import mine
 from fa_tools.laboratory.validate import check_sense
 from fa_tools.records import check, is_finding, is_stale, kept_records, kind, neighbours, problem_of, short_name, todays_source, with_solution
-from fa_tools.sources import gradient_names, kernel_names, solutions
+from fa_tools.patches import solutions
+from fa_tools.sources import gradient_names, kernel_names
 from fa_tools.tools import (RESULTS, ROOT, Parser, Refused, fail, read_json, read_set, read_toml, relative, write_json,
                             write_whole)
 

@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 
 from fa_tools.cards import EMULATOR, card_of, gpu_of
-from fa_tools.sources import changed, solutions
+from fa_tools.patches import changed, solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, busy, fail, make_folder, or_fail, read_json, read_set, relative, repository_files,
                             set_up, write_json)
 
@@ -50,7 +50,7 @@ belongs to another user."""
 
 
 def change(source, name, places, undo=False):
-    with or_fail(f"{name} does not fit {source.name}{' (was it applied?)' if undo else ''}:", code=1):
+    with or_fail(f"{name}{' (was it applied?)' if undo else ''}", code=1):
         text = changed(source.read_text(encoding="utf-8"), places, undo)
     source.write_text(text, encoding="utf-8")
 

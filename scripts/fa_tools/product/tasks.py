@@ -5,6 +5,7 @@ import re
 import runpy
 import textwrap
 
+from fa_tools.patches import parts, replaced
 from fa_tools.tools import ROOT, Refused, named, read_toml
 
 FOLDER = ROOT / "tests" / "tasks"
@@ -56,21 +57,16 @@ class Task:
 
     def ranges(self, lines):
         """[first, end) of each hole in the source's lines."""
-        found = []
+        found, text = [], "\n".join(lines)
         for hole in self.holes:
-            if "region" in hole:
-                marks = [[i for i, line in enumerate(lines) if line.strip() == f"// [{slash}{hole['region']}]"] for slash in ("", "/")]
-                if [len(each) for each in marks] != [1, 1]:
-                    raise Refused(f"has a hole at [{hole['region']}], which is not in {self.source.name}")
-                found.append((marks[0][0] + 1, marks[1][0]))
-                continue
-            begins = [i for i, line in enumerate(lines) if hole["from"] in line]
-            if len(begins) != 1:
-                raise Refused(f"has a hole from '{hole['from']}', which is in {len(begins)} lines of {self.source.name}")
-            end = next((i for i in range(begins[0], len(lines)) if hole["to"] in lines[i]), None)
-            if end is None:
-                raise Refused(f"has a hole to '{hole['to']}', which does not come after its beginning")
-            found.append((begins[0], end + 1))
+            region = hole.get("region")
+            begin, end = (f"// [{region}]\n", f"// [/{region}]") if region else (hole["from"], hole["to"])
+            before, behind = parts(text, begin, self.source.name)
+            inside, there, _ = (behind if region else begin + behind).partition(end)
+            if not there:
+                raise Refused(f"has a hole to '{end}', which does not come after its beginning")
+            first = before.count("\n") + bool(region)
+            found.append((first, first + inside.count("\n") + (not region)))
         if found != sorted(found):
             raise Refused("has holes that are not in the order of the source")
         return found
@@ -133,8 +129,8 @@ class Task:
                 raise Refused(f"is the bug {self.bug}, which tests/broken/bugs.toml does not have")
             try:
                 lines = make["broken"](self.bug, bugs[self.bug]).removesuffix("\n").split("\n")
-            except make["Misfit"] as problem:
-                raise Refused(f"has a bug that does not fit its kernel: {problem}") from None
+            except Refused as problem:
+                raise Refused(f"is about the bug {problem}") from None
             return self.filled([part for line in lines for part in in_columns(line)])
         lines = self.lines()
         contents = []
@@ -147,10 +143,9 @@ class Task:
 
     def wrong_answer(self, wrong):
         """The reference with one of the known mistakes."""
-        parts = ["\n".join(part) for part in self.answer()]
-        if sum(part.count(wrong["text"]) for part in parts) != 1:
-            raise Refused(f"has a wrong answer with '{wrong['text']}', which is not once in the hole")
-        return self.filled([part.replace(wrong["text"], wrong.get("replacement", "")).split("\n") for part in parts])
+        answer = "\0".join("\n".join(part) for part in self.answer())
+        answer = replaced(answer, wrong["text"], wrong.get("replacement", ""), "the hole")
+        return self.filled([part.split("\n") for part in answer.split("\0")])
 
 
 def in_columns(line):
