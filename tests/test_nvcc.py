@@ -17,11 +17,9 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nvcc, run, skip
 
+from fa_tools import sources
 from fa_tools.product import sass
 
-# A twin has one register less. 15 and 16 have none to spare with two consumers: up to two registers go to local memory and
-# back. The kernel itself spills nothing.
-MOST_SPILLED_BYTES = {"15_persistent": 20, "16_max_free": 28}  # of stores or loads
 RECORDING = ("-DFA_RECORDING", "-include", ROOT / "common/trace/record.h")
 
 kernel, what, folder, flags = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:]
@@ -89,7 +87,7 @@ def check_twin():
     if len(spills) != len(entries) or not entries:
         fail(f"{kernel}: {len(entries)} kernels, but ptxas tells of {len(spills)}")
     most = max(int(count) for pair in spills for count in pair)
-    expect(most <= MOST_SPILLED_BYTES.get(kernel, 0), f"{kernel}: recording, it spills: {spills}")
+    expect(most <= sources.fact(kernel, "spilled"), f"{kernel}: recording, it spills: {spills}")
     print(f"{kernel}: {len(entries)} twins record, {f'spilling {most} bytes' if most else 'without a spill'}")
 
 

@@ -13,22 +13,16 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tool_test import ROOT
+
+from fa_tools.sources import fact
+
 BUILD = Path(sys.argv.pop())
 SCRIPTS = ROOT / "scripts"
 MODULES = sorted(SCRIPTS.rglob("*.py"))
 KERNELS = sorted((ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 NEXT = sorted((ROOT / "kernels/next").glob("*"))  # what becomes a numbered kernel keeps the rules already
 
-# Kernels that are written anew; the others change one idea of the kernel before.
-RESETS = {"02", "03", "04", "05", "11"}
-MOST_CHANGED_LINES = 130  # about 120; from split keys to split queries (06) nearly every loop changes
-# 10 has another index in every loop, since a warp owns several row tiles, and five small ideas instead of one.
-# 15 has loops over query tiles, pairs of tiles of K and their boundary, moves Q and O in the producer, too, and has tiles of
-# 128 or 192 query rows and of 64 or 128 keys.
-# 16 has a way for each kind of bad reference: P computed again, P scaled, and rows computed on CUDA cores.
-MOST_CHANGED_LINES_OF = {"10": 270, "15": 240, "16": 270}
-MOST_LINES_OF = {"10": 400, "16": 620}
 MORE_LINES = 50  # that a kernel may have than the one before, where that is near the limit
 MARKER = re.compile(r"\s*// \[/?[\w-]+\]")  # where a chapter's excerpt begins or ends: not for the reader
 # A kernel's own table of tile sizes (10_tuning.h) is all that it may have beside its file.
@@ -73,7 +67,7 @@ class Kernels(unittest.TestCase):
     def test_length(self):
         before = 0
         for path in KERNELS:
-            most = max(MOST_LINES_OF.get(path.name[:2], 450 if path.name[:2] >= "11" else 300), before + MORE_LINES)
+            most = max(fact(path.stem, "lines"), before + MORE_LINES)
             before = sum(not MARKER.fullmatch(line) for line in path.read_text().splitlines())
             self.assertLessEqual(before, most, path.name)
 
@@ -86,13 +80,12 @@ class Kernels(unittest.TestCase):
 
     def test_neighbours_differ_by_one_step(self):
         for before, after in zip(KERNELS, KERNELS[1:]):
-            if after.name[:2] in RESETS:
+            if fact(after.stem, "written"):
                 continue
             diff = list(difflib.unified_diff(before.read_text().splitlines(), after.read_text().splitlines(), n=0))[2:]
             added = sum(line.startswith("+") for line in diff)
             removed = sum(line.startswith("-") for line in diff)
-            most = MOST_CHANGED_LINES_OF.get(after.name[:2], MOST_CHANGED_LINES)
-            self.assertLessEqual(max(added, removed), most, f"{before.name} -> {after.name}")
+            self.assertLessEqual(max(added, removed), fact(after.stem, "changed"), f"{before.name} -> {after.name}")
 
 
 class Folders(unittest.TestCase):

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fa_tools.patches import changed, solutions
-from fa_tools.tools import ROOT, Refused, read_json, relative, write_whole
+from fa_tools.tools import ROOT, Refused, read_json, read_toml, relative, write_whole
 
 HOST = {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry")} | {"common/ptx/hook.h"}
 # What nvcc would know. Everything else in a condition is not defined: no recording.
@@ -242,6 +242,18 @@ def constant(kernel, name):
     if name not in constants().get(kernel, {}):
         raise Refused(f"{relative(CONSTANTS)} has no {name} of kernel {kernel}: common/pages/constants.cpp names those that it has")
     return constants()[kernel][name]
+
+
+@lru_cache(maxsize=None)
+def ladder():
+    return read_toml(ROOT / "bench" / "ladder.toml")
+
+
+def fact(kernel, key):
+    """What bench/ladder.toml says of a kernel, or None."""
+    name = kernel[:2] if kernel[0].isdigit() else kernel
+    defaults = (values for first, values in sorted(ladder()["from"].items(), reverse=True) if first <= name)
+    return next((values[key] for values in (ladder()["kernels"].get(name, {}), *defaults) if key in values), None)
 
 
 def kernel_names():

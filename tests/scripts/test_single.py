@@ -11,16 +11,6 @@ from fa_tools.product import sass, single
 
 # Those of kernels/next are nobody's to take away yet.
 KERNELS = [kernel for kernel in sass.kernel_names() if not kernel.endswith(".next") and "fp8" not in kernel]
-# Lines beside the kernel's own: the program, the launch, and the instructions. Those of Hopper are more.
-MOST_BESIDE = {"10": 300, "11": 390, "12": 500, "13": 505, "14": 535, "15": 560, "16": 550, "beyond/causal": 620, "beyond/split_keys": 355, "beyond/share_tiles": 640, "beyond/plain": 280}
-USUAL = 220
-MOST = {"08": 440, "16": 1190}  # in all
-
-
-def most_beside(short):
-    """Of a kernel that is not named: as many as of the one before."""
-    named = [number for number in MOST_BESIDE if number.isdecimal() and number <= short]
-    return MOST_BESIDE.get(short) or (MOST_BESIDE[max(named)] if short.isdecimal() and short > "10" else USUAL)
 
 
 def wgmma_instructions():
@@ -89,13 +79,11 @@ class Single(ScriptTest):
 
     def test_lines(self):
         for kernel in KERNELS:
-            short = kernel[:2] if kernel[0].isdigit() else kernel
             for text in (text_of(kernel), library_of(kernel)):
                 with self.subTest(kernel):
                     lines = text.splitlines()
                     own = len((ROOT / f"kernels/{kernel}.cu").read_text(encoding="utf-8").splitlines())
-                    self.assertLessEqual(len(lines) - own, most_beside(short))
-                    self.assertLessEqual(len(lines), MOST.get(short, len(lines)))
+                    self.assertLessEqual(len(lines) - own, sources.fact(kernel, "beside"))
                     self.assertLessEqual(max(map(len, lines)), 100)
                     self.assertNotIn(["", ""], [lines[i:i + 2] for i in range(len(lines))])
 

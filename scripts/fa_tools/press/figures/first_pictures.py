@@ -7,14 +7,13 @@ from fa_tools.press.doc_tables import matching, read
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
 from fa_tools.press.ladder import TOKENS, factor, held_up, kernels, speeds, step_factors
 from fa_tools.product.limits import machine_named
+from fa_tools.product.sass import needs_of
+from fa_tools.sources import fact
 
 GPU, MACHINE = machine_named(BOOK)
 
-# The idea of each step, 01 first. A kernel that is not measured yet is not on the map.
-STEPS = ("naive", "shared tiles", "register tiles", "Tensor Cores", "split keys", "split queries", "async copies", "XOR swizzle",
-         "reading SASS", "leaner loop", "wgmma", "TMA", "producer warps", "softmax overlap", "persistent", "no row maximum")
 LOOKS = {ladder.MOVED: ORANGE, ladder.BUSY: BLUE, ladder.WAITED: GREEN}  # of a bar: what held its kernel up
-NEEDS = (("any GPU", 0), ("Tensor Cores: A100 and later", 3), ("Hopper: H100 and H200", 10))  # from which step on
+NEEDS = {75: "any GPU", 80: "Tensor Cores: A100 and later", 90: "Hopper: H100 and H200"}  # by compute capability
 
 
 def gains_elsewhere():
@@ -44,11 +43,13 @@ def ladder_map(p):
     # Where a row has its bar, the feet of its first line and of its second, and its columns.
     left, full, bar, thick, first, second = (168, 320, 2, 15, 14, 14) if wide else (edge, right - edge, 21, 9, 14, 43)
     speed, times, reason = (520, 588, 606) if wide else (right - 64, right, edge)
-    y, from_here = 60, {first_step: what for what, first_step in NEEDS}
-    for i, (kernel, idea) in enumerate(zip(kernels(), STEPS)):
-        if i in from_here:
-            p.block(edge, y + 2, right - edge, 16, from_here[i], GREY, 11)
+    y, before = 60, None
+    for kernel in kernels():
+        needs, idea = needs_of(kernel)[0], fact(kernel, "idea")
+        if needs != before:
+            p.block(edge, y + 2, right - edge, 16, NEEDS[needs], GREY, 11)
             y += 20
+        before = needs
         end = left + max(full * found[kernel] / peak, 2)
         p.text(edge, y + first, kernel[:2], 13, anchor="start", weight="bold")
         p.text(edge + 24, y + first, idea, 12.5, anchor="start")

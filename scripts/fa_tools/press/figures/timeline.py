@@ -13,20 +13,12 @@ from pathlib import Path
 from fa_tools.cards import BOOK
 from fa_tools.press.figures.drawing import INK, Picture, keep, number, runs
 from fa_tools.records import is_stale
+from fa_tools.sources import fact, kernel_names
 from fa_tools.tools import (ROOT, Parser, Refused, busy, fail, named, read_json, relative, results_files, write_json,
                             write_whole)
 
 FOLDER = ROOT / "docs" / "timelines"
 PROGRAM = ROOT / "build" / "emulator" / "bin" / "attention_checked"
-# The chapters' timelines: kernel, tokens, cycles shown.
-DRAWN = {"06": ("06_mma_split_q", 256, 9000), "07": ("07_cp_async", 256, 9000), "08": ("08_swizzle", 256, 9000),
-         "10": ("10_instruction_tuning", 256, 9000), "11": ("11_wgmma", 512, 12000), "12": ("12_tma", 512, 12000),
-         "13": ("13_warp_specialization", 512, 12000), "14": ("14_softmax_overlap", 512, 12000),
-         "15": ("15_persistent", 512, 16000)}
-# The instructions of these last a few cycles each, so their timelines show means over so many cycles.
-MEANS = dict.fromkeys(("06", "07", "08", "10"), 50)
-# From which cycle on recordings are shown: with all SMs at work their first loads take long.
-SINCE = {"15": 9000}
 EXAMPLE = f"""examples:
   scripts/fa timeline 07.json --cycles 12000 -o 07.svg
                                         after build/emulator-checked/bin/07_cp_async --trace 07.json
@@ -470,15 +462,16 @@ def draw_docs(check):
              f"{PROGRAM.name}", 4)
     drawn = {}
     recorded = {path.partition("#")[2]: path for path in results_files(f"{BOOK}/timelines.jsonl")}
-    for name, (kernel, seq_len, cycles) in DRAWN.items():
+    for kernel in filter(lambda kernel: fact(kernel, "timeline"), kernel_names()):
+        name, (seq_len, cycles) = kernel[:2], fact(kernel, "timeline")
         trace = trace_of(kernel, seq_len)
         if name in recorded:  # the model's timeline is shown above it
             on_gpu = Trace(recorded[name])
-            on_gpu.since(SINCE.get(name, 0))
+            on_gpu.since(fact(kernel, "since"))
             name, traces = f"{name}-recorded", [trace, on_gpu]
         else:
             traces = [trace]
-        drawn[name] = draw(traces, cycles, MEANS.get(name))
+        drawn[name] = draw(traces, cycles, fact(kernel, "means"))
     return keep(FOLDER, drawn, "scripts/fa timeline --docs", check)
 
 
