@@ -8,12 +8,17 @@
 namespace fa {
 // In place of a kernel's registration, which would compile all of the kernel for its constants.
 template <template <typename, int> class>
-struct Unregistered {
-  Unregistered(const char*, const Needs&, Traits, const Takes& = {}) {}
+struct [[maybe_unused]] Unregistered {
+  Unregistered(const char*, const Needs&, Traits = {}, const Takes& = {}) {}
 };
 }  // namespace fa
 #define Registration Unregistered
 #include "kernels/02_online_softmax.cu"
+#include "kernels/03_register_tiling.cu"
+#include "kernels/04_wmma.cu"
+#include "kernels/06_mma_split_q.cu"
+#include "kernels/08_swizzle.cu"
+#include "kernels/09_fragment_pipelining.cu"
 #include "kernels/10_instruction_tuning.cu"
 #include "kernels/11_wgmma.cu"
 #include "kernels/12_tma.cu"
@@ -23,39 +28,54 @@ struct Unregistered {
 #include "kernels/16_max_free.cu"
 
 namespace pages {
+namespace {
+
+template <typename Config>
+Json tile() {
+  return {{"kBlockM", Config::kBlockM}, {"kBlockN", Config::kBlockN}};
+}
+
+Json with(Json constants, const Json& more) {
+  constants.update(more);
+  return constants;
+}
+
+}  // namespace
 
 Json constants() {
   using C02 = fa::k02::Config<128>;
   using C12 = fa::k12::Config<128>;
   using C13 = fa::k13::Config<128>;
   using Range = fa::k16::Range<__nv_bfloat16>;
-  return {{"02", {{"kBlockN", C02::kBlockN}, {"kRows", C02::kRows}, {"kWarps", C02::kWarps}}},
+  const fa::Tuning on_hopper = fa::tuning_of_10(90, 128);
+  return {{"02", with(tile<C02>(), {{"kRows", C02::kRows}, {"kWarps", C02::kWarps}})},
+          {"03", tile<fa::k03::Config<128>>()},
+          {"04", tile<fa::k04::Config<128>>()},
+          {"06", tile<fa::k06::Config<128>>()},
+          {"08", tile<fa::k08::Config<128>>()},
+          {"09", tile<fa::k09::Config<128>>()},
           {"10",
-           {{"kBlockM", fa::tuning_of_10(90, 128).block_m()},  // on Hopper
-            {"kMaxGrowthLog2", fa::k10::kMaxGrowthLog2}}},
-          {"11", {{"kBlockM", fa::k11::Config<128>::kBlockM}}},
-          {"12",
-           {{"kBlockM", C12::kBlockM},
-            {"kBlockN", C12::kBlockN},
-            {"kSlabs", C12::kSlabs},
-            {"kStages", C12::kStages},
-            {"kWarpgroups", C12::kWarpgroups}}},
-          {"13",
-           {{"kBlockM", C13::kBlockM},
-            {"kBlockN", C13::kBlockN},
-            {"kConsumerRegisters", C13::kConsumerRegisters},
-            {"kLaunchRegisters", C13::kLaunchRegisters},
-            {"kProducerRegisters", C13::kProducerRegisters},
-            {"kStages", C13::kStages},
-            {"kThreads", C13::kThreads},
-            {"kWarpgroups", C13::kWarpgroups}}},
-          {"14", {{"kBlockM", fa::k14::Config<128>::kBlockM}}},
-          {"15", {{"kBlockM", fa::k15::Config<128, 128>::kBlockM}}},
+           {{"kBlockM", on_hopper.block_m()},
+            {"kBlockN", on_hopper.block_n},
+            {"kMaxGrowthLog2", fa::k10::kMaxGrowthLog2},
+            {"kQInRegisters", on_hopper.q_in_registers},
+            {"kRowTiles", on_hopper.row_tiles}}},
+          {"11", tile<fa::k11::Config<128>>()},
+          {"12", with(tile<C12>(), {{"kSlabs", C12::kSlabs},
+                                    {"kStages", C12::kStages},
+                                    {"kWarpgroups", C12::kWarpgroups}})},
+          {"13", with(tile<C13>(), {{"kConsumerRegisters", C13::kConsumerRegisters},
+                                    {"kLaunchRegisters", C13::kLaunchRegisters},
+                                    {"kProducerRegisters", C13::kProducerRegisters},
+                                    {"kStages", C13::kStages},
+                                    {"kThreads", C13::kThreads},
+                                    {"kWarpgroups", C13::kWarpgroups}})},
+          {"14", tile<fa::k14::Config<128>>()},
+          {"15", tile<fa::k15::Config<128, 128>>()},
           {"16",
-           {{"kBlockM", fa::k16::Config<128, 128>::kBlockM},
-            {"kLostLog2", std::log2(Range::kLost)},
-            {"kMargin", Range::kMargin},
-            {"kMaxSumLog2", std::log2(Range::kMaxSum)}}}};
+           with(tile<fa::k16::Config<128, 128>>(), {{"kLostLog2", std::log2(Range::kLost)},
+                                                    {"kMargin", Range::kMargin},
+                                                    {"kMaxSumLog2", std::log2(Range::kMaxSum)}})}};
 }
 
 }  // namespace pages

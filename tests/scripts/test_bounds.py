@@ -6,7 +6,6 @@ refuses."""
 import copy
 import json
 import os
-import re
 import unittest
 from unittest import mock
 
@@ -17,6 +16,7 @@ from fa_tools.laboratory import agreement, profile as profiler
 from fa_tools.product import bounds, limits
 from fa_tools.product.intensity import intensity
 from fa_tools.records import Shape, shape_of, with_solution
+from fa_tools.sources import constant
 from fa_tools.tools import RESULTS, read_json, relative, results_files
 
 BOUNDS = SCRIPTS / "fa", "bounds"
@@ -214,18 +214,11 @@ def counted():
 
 
 def tile(kernel):
-    """block_m and block_n as the kernel's source says them."""
-    source = (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
-    return {f"block_{x.lower()}": int(re.search(rf"kBlock{x} = (\d+);", source)[1]) for x in "MN"}
+    number = kernel[:2]
+    return {"block_m": constant(number, "kBlockM"), "block_n": constant(number, "kBlockN")}
 
 
-def tile_of_10():
-    """What 10_tuning.h says for sm_90 and head_dim 128."""
-    row = re.search(r"architecture == 90 && head_dim == 128\)\n    return \{(.*)\};", (ROOT / "kernels" / "10_tuning.h").read_text())[1]
-    said = dict(re.findall(r"\.(\w+) = (\w+)", row))
-    rows = int(said["row_tiles"]) * 16
-    return {"block_m": int(said["warps"]) * rows, "block_n": int(said["block_n"]), "warp_rows": rows,
-            "q_once": "q_in_registers" in said, "o_staged": True}
+TILE_OF_10 = {**tile("10"), "warp_rows": 16 * constant("10", "kRowTiles"), "q_once": constant("10", "kQInRegisters"), "o_staged": True}
 
 
 class AgainstTheEmulator(unittest.TestCase):
@@ -239,7 +232,7 @@ class AgainstTheEmulator(unittest.TestCase):
             with self.subTest(kernel):
                 how = tile(kernel)
                 self.check(kernel, "l2", lambda c: c["global_bytes"], **how, warp_rows=how["block_m"])
-        self.check("10_instruction_tuning", "l2", lambda c: c["global_bytes"], **tile_of_10())
+        self.check("10_instruction_tuning", "l2", lambda c: c["global_bytes"], **TILE_OF_10)
 
     def test_bytes_of_shared_memory(self):
         def wavefronts(counters):
@@ -248,7 +241,7 @@ class AgainstTheEmulator(unittest.TestCase):
         for kernel, how in (("08_swizzle", {}), ("09_fragment_pipelining", {"q_once": True})):
             with self.subTest(kernel):
                 self.check(kernel, "shared", wavefronts, **tile(kernel), **how)
-        self.check("10_instruction_tuning", "shared", wavefronts, **tile_of_10())
+        self.check("10_instruction_tuning", "shared", wavefronts, **TILE_OF_10)
 
 
 class Agreement(ScriptTest):

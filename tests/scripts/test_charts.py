@@ -16,15 +16,13 @@ from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_
 
 from fa_tools.cards import BOOK
 from fa_tools.laboratory.profile import METRICS
-from fa_tools.press import beyond_tables, chart, cycles, ladder
+from fa_tools.press import beyond_tables, chart, cycles
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
 from fa_tools.press.charts.roofline import load_profile
-from fa_tools.press.doc_tables import pieces, read
+from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import hopper_pictures, narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW
-from fa_tools.press.figures.first_pictures import LOOKS
-from fa_tools.press.ladder import speeds, step_factors
 from fa_tools.product import compare
 from fa_tools.sources import constant
 from fa_tools.tools import Refused
@@ -127,21 +125,6 @@ class Cycles(SpecTest):
                 self.assertEqual(("ends" in launch.parts, "within" in launch.parts, "both" in launch.parts),
                                  (True, True, False) if launch.miss <= cycles.CLOSE else (False, False, True))
 
-    def test_the_share_is_of_4096_flops_per_cycle_and_sm(self):
-        for record in read("peers/under_load")["records"]:
-            load = record["under_load"]
-            operations = 4 * record["batch"] * record["heads"] * record["seq_len"] ** 2 * record["head_dim"]
-            if not record["kernel"].startswith("ceiling/"):
-                self.assertAlmostEqual(load["share"], 100 * operations / (132 * 4096 * load["clock_mhz"] * 1e3 * load["time_ms"]["median"]), 5)
-        self.assertNotIn("share", read("bf16_d128")["records"][0])
-
-    def test_rounds(self):
-        sm = {"count": 132, "shared_kib": 228}
-        for kernel, shared, tokens, rounds in (("10_instruction_tuning", 98304, 4096, (2048, 264, 8)), ("16_max_free", 197632, 4096, (2048, 132, 16)),
-                                               ("16_max_free", 197632, 256, (128, 132, 1))):
-            record = {"kernel": kernel, "batch": 4, "heads": 16, "seq_len": tokens, "shared_memory_bytes": shared}
-            self.assertEqual(cycles.rounds_of(record, sm), rounds)
-
     def test_a_line_and_the_lengths_it_is_fitted_to(self):
         a, b, miss = cycles.line_through([(4, 1400), (8, 1800), (32, 4200)])
         self.assertEqual([round(value, 6) for value in (a, b, miss)], [1000, 100, 0])
@@ -149,15 +132,6 @@ class Cycles(SpecTest):
         self.assertEqual(cycles.line_through([(4, 1400), (8, 1800)])[2], math.inf)
         records = [{"seq_len": tokens, "round_clock_mhz": clocks} for tokens, clocks in ((512, [1980, 1965]), (512, [1905]), (1024, [1980, 1700]))]
         self.assertEqual(cycles.steady_lengths(records, 1980), [512])
-
-    def test_a_bar_has_its_parts_from_left_to_right(self):
-        for theme in (CHARTS_LIGHT, CHARTS_DARK, CHARTS_DARK._replace(phone=True)):
-            rows = dict(chart.docs_specs())["h200-cycles"](theme)["data"]["values"]
-            for kernel, launch in cycles.launches().items():
-                bar = [row for row in rows if row["kernel"] == kernel]
-                self.assertEqual([row["part"] for row in bar], [cycles.PARTS[part] for part in launch.parts])
-                self.assertEqual([row["from"] for row in bar], [0, *(row["to"] for row in bar[:-1])])
-                self.assertAlmostEqual(bar[-1]["to"], 100)
 
 
 class Beside(SpecTest):
@@ -626,104 +600,6 @@ class Pieces(unittest.TestCase):
         for rows in (1, 16):
             self.assertIn(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k ```", text)
         self.assertIn(f"the bytes take {16 * keys * row_bytes * 2 / 4.8e6:.0f} µs", text)
-
-
-class Ladder(unittest.TestCase):
-    """A step has one factor, wherever it stands."""
-    DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    FACTOR = re.compile(r"([\d.]+)\D?\**<!--= bf16_d128 (\d\d)/(\d\d) @4096 -->")
-    SPEED = re.compile(r"^\| \[(\d\d)_\w+\]\(.*?\| ([\d.]+)†?<!--= bf16_d128 (\d\d) @4096 -->", re.MULTILINE)
-
-    def factors(self):
-        """(where it stands, step, factor as it is written) of each."""
-        steps = [kernel[:2] for kernel in step_factors()]
-        bold = [shape for shape in pictures.DRAWN["map"]().shapes if shape.kind == "text" and dict(shape.look)["font-weight"]]
-        shown = sorted((float(shape.at[1]), shape.what) for shape in bold if shape.what.startswith("\u00d7"))
-        yield from (("map.svg", step, text[2:]) for step, (_, text) in zip(steps, shown, strict=True))
-        for shape in pictures.DRAWN["step"]().shapes:
-            if shape.kind == "text" and "\u00d7" in shape.what:
-                yield "step.svg", shape.groups[0][7:9], shape.what.partition("\u00d7 ")[2]
-        texts = ElementTree.parse(ROOT / "docs" / "charts" / "h200-speedup.svg").iter("{http://www.w3.org/2000/svg}text")
-        shown = [each.text[2:] for each in texts if re.fullmatch(r"\u00d7 [\d.]+", each.text or "")]
-        yield from (("h200-speedup.svg", *each) for each in zip(steps, shown, strict=True))
-        for path in self.DOCUMENTS:
-            for text, step, before in self.FACTOR.findall(path.read_text(encoding="utf-8")):
-                if int(step) == int(before) + 1:
-                    yield path.name, step, text
-
-    def test_one_factor_per_step(self):
-        factors, told = {kernel[:2]: value for kernel, value in step_factors().items()}, {}
-        for where, step, text in self.factors():
-            self.assertEqual(f"{factors[step]:.{len(text.partition('.')[2])}f}", text, f"step {step} in {where}")
-            told.setdefault(where, []).append(step)
-        chapters = {step: where for where, steps in told.items() if re.match(r"\d\d_", where) for step in steps}
-        self.assertEqual({step: where[:2] for step, where in chapters.items()}, {step: step for step in factors})
-        self.assertGreater(len(told["in_thirty_minutes.md"]), 8)
-
-    def test_tables_of_speeds_have_these_factors(self):
-        """Those of README and of the contents."""
-        found = {kernel[:2]: value for kernel, value in speeds().items()}
-        for path in (ROOT / "README.md", ROOT / "docs" / "README.md"):
-            rows = self.SPEED.findall(path.read_text(encoding="utf-8"))
-            self.assertEqual([row for row, *_ in rows], [*found], path.name)
-            for row, text, kernel in rows:
-                self.assertEqual((row, f"{found[row]:.{len(text.partition('.')[2])}f}"), (kernel, text), path.name)
-
-    def test_steps_of_other_speeds(self):
-        self.assertEqual(step_factors({"a": 2, "b": 3, "c": 6}), {"b": 1.5, "c": 2})
-
-    def test_a_strip_for_each_step(self):
-        texts = [(shape.groups, shape.what) for shape in pictures.DRAWN["step"]().shapes if shape.kind == "text"]
-        self.assertEqual([groups for groups, _ in texts], [('class="all"',), *((f'id="at-{kernel[:2]}"',) for kernel in speeds())])
-        self.assertEqual(pictures.DRAWN["step"]().height, 40)
-        for path in sorted((ROOT / "docs").glob("[01][0-9]_*.md")):
-            found = re.findall(r"^!\[.+\]\(pictures/step\.svg#at-(\d\d)\)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-            self.assertEqual(found, [path.name[:2]] if path.name[:2] in {kernel[:2] for kernel in speeds()} else [], path.name)
-
-    def test_bars_are_as_long_as_their_kernels_are_fast(self):
-        bars = [float(shape.at[2]) if shape.kind == "rect" else shape.box[2] - shape.box[0] - 1.2 for shape in pictures.DRAWN["map"]().shapes
-                if shape.kind != "text" and dict(shape.look)["stroke"] and round(shape.box[3] - shape.box[1], 2) == 16.2]
-        for length, tflops in zip(bars, speeds().values(), strict=True):
-            self.assertAlmostEqual(length, max(320 * tflops / 989, 2), 1)
-
-    def test_what_held_a_kernel_up_is_in_its_profile(self):
-        """The first rule that holds for the longest launch, or waiting; in the row, on the page and in the colour of the bar."""
-        launches = {}
-        for launch in json.loads((ROOT / "bench" / "results" / "h200" / "profile.json").read_text())["launches"]:
-            found = launches.setdefault(launch["kernel"], launch["metrics"])
-            launches[launch["kernel"]] = max(found, launch["metrics"], key=lambda metrics: metrics["cycles"])
-        page = (ROOT / "docs" / "appendix" / "profiling.md").read_text(encoding="utf-8")
-        texts = [(float(shape.at[1]), shape.what) for shape in pictures.DRAWN["map"]().shapes if shape.kind == "text"]
-        kernels = ladder.kernels()
-        shown = [what for _, what in sorted(text for text in texts if text[1].startswith("held up by"))]
-        for kernel, text in zip(kernels, shown, strict=True):
-            metrics = launches[kernel]
-
-            def percent(counter, metrics=metrics):
-                if counter.startswith("stall_"):  # 16 warps are the most that a scheduler has
-                    return metrics[counter] * metrics["issue_active_percent"] / (16 * metrics["warps_active_percent"]) * 100
-                return metrics[counter]
-
-            words, _, value = text.removeprefix("held up by ").partition(": ")
-            rules = [rule for rule in ladder.RULES if rule.words == words] if value else []
-            before = ladder.RULES[: ladder.RULES.index(rules[0])] if rules else ladder.RULES
-            self.assertEqual([rule for rule in before if percent(rule.counter) >= rule.least], [], kernel)
-            if rules:
-                self.assertGreaterEqual(percent(rules[0].counter), rules[0].least, kernel)
-                self.assertEqual(value, f"{percent(rules[0].counter):.0f} %", kernel)
-                self.assertRegex(page, rf"\| {words} \|.* {kernel[:2]} \({value}\)")
-            else:
-                self.assertEqual(text, "held up by waiting")
-                self.assertRegex(page, rf"\| none of these \|  \| waiting \|.* {kernel[:2]}\b")
-
-    def test_words_of_rules_are_their_own(self):
-        words = [rule.words for rule in (*ladder.RULES, ladder.NOTHING)]
-        self.assertEqual(len(set(words)), len(words))
-        self.assertLessEqual({rule.kind for rule in (*ladder.RULES, ladder.NOTHING)}, set(LOOKS))
-
-    def test_the_map_has_room_for_its_words(self):
-        picture = pictures.DRAWN["map"]()
-        self.assertLess(max(narrow.extent(shape)[2] for shape in picture.shapes if shape.kind == "text"), picture.width - 20)
 
 
 if __name__ == "__main__":

@@ -43,11 +43,6 @@ ELSEWHERE = "*Full*:*Long*"  # the tests that scripts/test.sh leaves out by defa
 BROKEN = ROOT / "tests" / "broken"
 WORD = re.compile(r"\b[A-Za-z_]\w{2,}\b")
 REMARK = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-# What a source declares: a name behind a type, behind another name of the same declaration, or behind a kernel's bounds.
-DECLARED = re.compile(r"\b(\w+)[>\]*&]* [&*]?([A-Za-z_]\w{2,})(?=\s*(?:[=;,(){\[>]|:(?!:)|$))", re.MULTILINE)
-ALSO_DECLARED = re.compile(r", [&*]?([A-Za-z_]\w{2,})(?=(?:\[[^\]]*\])*(?:, [&*]?\w+)*(?:;| =[^=]|\{))")
-KERNEL = re.compile(r"__launch_bounds__\([^;{]*?\)\s+(\w+)\(")
-NO_TYPE = set("__launch_bounds__ break case continue delete do else goto new or and not operator return throw while".split())
 
 
 class Work:
@@ -237,13 +232,6 @@ def words_of(code):
     return set(WORD.findall(REMARK.sub("", code)))
 
 
-def declared_names(code):
-    """The names of a source's own: no keywords, and no functions of a library that it calls."""
-    code = REMARK.sub("", code)
-    with_type = {name for kind, name in DECLARED.findall(code) if not NO_TYPE & {kind, name}}
-    return with_type.union(ALSO_DECLARED.findall(code), KERNEL.findall(code))
-
-
 def old_code(kernel):
     """The kernel as it was before its last change, in Git, or None."""
     path = f"kernels/{kernel}.cu"
@@ -260,14 +248,14 @@ def old_code(kernel):
 
 
 def names(kernel, work):
-    """Lines that name what the kernel has declared and no longer has, and which no other kernel and no header of theirs has."""
+    """Lines that name what the kernel no longer has, and which no other kernel and no header of theirs has."""
     old = old_code(kernel)
     if old is None:
         return
     sources = [path for folder in ("kernels", "common/layout", "common/ptx", "common/launch") for path in (ROOT / folder).rglob("*")
                if path.suffix in (".cu", ".h", ".cpp") and path.parent.name not in ("next", "beyond")]
     there = set().union(*(set(WORD.findall(path.read_text(encoding="utf-8"))) for path in sources))
-    gone = declared_names(old) - there - words_of((ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8"))
+    gone = words_of(old) - there - words_of((ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8"))
     if not gone:
         return
     naming = re.compile(rf"\b({'|'.join(sorted(gone))})\b")
