@@ -29,46 +29,16 @@ class Refused(Exception):
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """As wide as the terminal, and at most 100 columns. Paragraphs are wrapped; indented lines, such as examples, stay lines. Where
-    examples and what they do are too long for one line, what they do stands below, and a command goes on behind a backslash."""
-
-    COMMAND = re.compile(r" +(?:\w+=\S+ )*(?:scripts/|\./|nvcc )")
+    """As wide as the terminal, and at most 100 columns. Paragraphs are wrapped; indented lines, such as examples, stay as they are."""
 
     def __init__(self, prog):
         super().__init__(prog, width=min(shutil.get_terminal_size().columns, 100), max_help_position=32)
 
-    @staticmethod
-    def _wrapped(text, width, first="", more=""):
-        return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=more, break_on_hyphens=False, break_long_words=False)
-
-    def _split_lines(self, text, width):
-        return self._wrapped(" ".join(text.split()), width)
-
     def _fill_text(self, text, width, indent):
-        groups = []  # what is wrapped together: a paragraph, or an entry whose text stands in a column
-        for line in text.splitlines():
-            begin = len(line) - len(line.lstrip())
-            column = re.match(r" +\S+(?: \S+)* {2,}(?=\S)", line)
-            goes_on = groups and groups[-1][0] and line and (
-                begin == groups[-1][1] if begin else groups[-1][1] == 0 and not re.match(r"[A-Z][\w ]*:( |$)", line))
-            if goes_on:
-                groups[-1][0] += f" {line.strip()}"
-            elif begin > 12 and groups and self.COMMAND.match(groups[-1][0]) and "  " not in groups[-1][0].strip():
-                groups[-1] = [f"{groups[-1][0]}  {line.strip()}", begin]  # what a long command does, in the next line
-            else:
-                groups.append([line, column.end() if column else begin and begin + 2])
         lines = []
-        for are_commands, block in itertools.groupby(groups, lambda group: bool(self.COMMAND.match(group[0]))):
+        for are_indented, block in itertools.groupby(text.splitlines(), lambda line: line[:1] in ("", " ")):
             block = list(block)
-            below = any(len(line) > width for line, _ in block)
-            for line, hanging in block:
-                if are_commands and below:
-                    command, *what = re.split(r"(?<=\S) {2,}", line, maxsplit=1)
-                    whole = re.sub(r"( --?[\w-]+) (?=[^\s-])", "\\1\0", command.strip())  # an option stays with its value
-                    lines.append(" \\\n".join(self._wrapped(whole, width - 2, "  ", " " * 6)).replace("\0", " "))
-                    lines += self._wrapped("".join(what), width, " " * 6, " " * 6)
-                else:
-                    lines += self._wrapped(line, width, "", " " * min(hanging, width // 2)) or [""]
+            lines += block if are_indented else textwrap.wrap(" ".join(block), width, break_on_hyphens=False, break_long_words=False)
         return "\n".join(lines)
 
 

@@ -251,23 +251,6 @@ class Drawn(ScriptTest):
     def test_charts_of_the_documentation_are_up_to_date(self):
         self.draw("--docs", "--check")
 
-    def test_what_is_out_of_date_is_told_and_drawn(self):
-        """With two charts of its own, one of them of some kernels and peers alone."""
-        self.write("mine.json", peer_results())
-        self.write("charts/old.svg", "")
-        code = ("import pathlib, sys, vl_convert; from fa_tools.press import chart; here = pathlib.Path(sys.argv[1]); chart.ROOT, chart.DOCS = here, here / 'charts'; "
-                "chart.DOCS_CHARTS = [chart.Drawing('mine', ['mine.json'], None, only=('ladder', 'seq_len'), kernels=['08_*', 'peer/fa2'])]; "
-                "sys.exit(chart.docs_charts(vl_convert, sys.argv[2] == 'check'))")
-        names = ["mine-ladder.svg", "mine-seq_len.svg", "old.svg"]
-        for what, returned, told in (("check", 1, names), ("draw", 0, names), ("check", 0, [])):
-            done = self.run_script(VENV_PYTHON, "-c", code, self.folder, what)
-            self.assertEqual((done.returncode, re.findall(r"[\w-]+\.svg", done.stdout + done.stderr)), (returned, told))
-        drawn = (self.folder / "charts" / "mine-seq_len.svg").read_text(encoding="utf-8")
-        self.assertIn("08_swizzle", drawn)
-        self.assertNotIn("10_instruction_tuning", drawn)
-        (self.folder / "charts" / "mine-seq_len.svg").write_text(drawn.replace("08_swizzle", "by hand"), encoding="utf-8")
-        self.assertEqual(self.run_script(VENV_PYTHON, "-c", code, self.folder, "check").returncode, 1)
-
     def test_one_sentence(self):
         self.assert_one_sentence(self.run_script(VENV_PYTHON, CHART, self.folder / "none.json"), "no such file")
         text = json.dumps(cuda_results())

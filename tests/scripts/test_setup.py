@@ -310,13 +310,6 @@ class Steps(SetUp):
             self.assertEqual(done.returncode, expected, f"{have} {want}")
 
 
-class Shell(unittest.TestCase):
-    def test_syntax(self):
-        for script in [*SCRIPTS.rglob("*.sh"), SCRIPTS.parent / ".ci" / "run"]:
-            done = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False, timeout=60)
-            self.assertEqual(done.returncode, 0, done.stderr)
-
-
 class Walk(ScriptTest):
     @unittest.skipUnless(shutil.which("git"), "no git")
     def test_finds_what_git_lists(self):

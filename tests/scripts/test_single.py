@@ -121,25 +121,6 @@ class Single(ScriptTest):
         (made, _) = [each for each in statements(wgmma_instructions()) if "m64n16k16" in each]
         self.assertEqual(statements(shown), [made.replace("<Element::kName>", "f16")])
 
-    def test_inline_ptx_is_that_of_the_headers(self):
-        """But for wgmma and conversions, which are functions of their own."""
-        for dtype in ("bf16", "fp16"):
-            known = set()
-            for header in (ROOT / "common/ptx").glob("*.h"):
-                if header.name != "wgmma_instructions.h":
-                    known.update(re.sub(r"<kBytes>", "16", each) for each in statements(sources.unrecorded(header.read_text(encoding="utf-8"))))
-            element = single.ELEMENTS[dtype][1]
-            for each in statements(wgmma_instructions()):
-                known.add(each.replace("<Element::kName>", element).replace("<kMajorA>", "0"))
-            for kernel in KERNELS:
-                with self.subTest(kernel, dtype=dtype):
-                    found = statements(text_of(kernel, dtype).split("#else  // scripts/fa emulate")[0])
-                    self.assertEqual([each for each in found if each not in known], [])
-                    self.assertGreaterEqual(len(found), {"wg": 12, "mm": 3}.get(kernel[3:5], 0))
-                    general = known | {each.replace("<Element::kName>", "<WgmmaElement<T>::kName>").replace("<kMajorA>", "0")
-                                       for each in statements(wgmma_instructions())}
-                    self.assertEqual([each for each in statements(library_of(kernel)) if each not in general], [])
-
     def test_descriptors_are_those_of_the_header(self):
         text = text_of("16_max_free")
         layout = text[text.index("\nnamespace layout {"):text.index("}  // namespace layout")]
