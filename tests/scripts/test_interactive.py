@@ -1,4 +1,5 @@
-"""The interactive pages as they are built: they need nothing from elsewhere, and answer keyboard and pointer."""
+"""The interactive pages as they are built: they need nothing from elsewhere, and answer keyboard and pointer. What each says while
+somebody uses it is in explorers.json, and test_interactive.py --write puts it there, for you to read in the diff."""
 
 import json
 import re
@@ -6,12 +7,13 @@ import shutil
 import subprocess
 import unittest
 from html import unescape
+from pathlib import Path
 
-from support import ROOT, ScriptTest, main
+from support import ROOT, ScriptTest, given, main
 
 from fa_tools.cards import EMULATOR
 from fa_tools.press.links import slug
-from fa_tools.tools import RESULTS, read_set
+from fa_tools.tools import RESULTS, read_json, read_set
 
 DOCUMENT, PAGES = ROOT / "docs" / "interactive.md", ROOT / "build" / "emulator" / "interactive"
 SOLUTIONS = read_set(RESULTS / EMULATOR / "solutions.jsonl")
@@ -22,6 +24,7 @@ ANCHORS = {name: slug(text.partition("\n")[0], {}) for name, text in SECTIONS.it
 NAMES = sorted(SECTIONS)
 BUILT = (PAGES / "complete").exists()
 needs_pages = unittest.skipUnless(BUILT, "no interactive pages in build/emulator (scripts/fa docs interactive builds them)")
+KEPT, WRITE = Path(__file__).with_name("explorers.json"), given("--write")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 # The contract that docs/interactive/src/ui.mjs promises to tests, tried out in the page itself. `say` collects what is
@@ -242,6 +245,15 @@ class Browser(ScriptTest):
         self.assertTrue(found, done.stdout[-2000:] + done.stderr[-2000:])
         return json.loads(unescape(found[1]))
 
+    def assert_kept(self, name, found):
+        self.assertEqual(found["errors"], [])
+        kept = read_json(KEPT)
+        if WRITE:
+            kept[name] = found
+            pages = (f"{json.dumps(page)}: {json.dumps(said, ensure_ascii=False)}" for page, said in sorted(kept.items()))
+            KEPT.write_text("{" + ",\n".join(pages) + "}\n", encoding="utf-8")
+        self.assertEqual(found, kept[name])
+
     def test_contract(self):
         for name in NAMES:
             with self.subTest(name):
@@ -296,18 +308,7 @@ class Browser(ScriptTest):
           found.trans = status();
           found.framed = [...cells(0)].filter((cell) => /framed/.test(cell.className)).map((cell) => cell.dataset.index);
         """)
-        self.assertEqual(found["errors"], [])
-        self.assertRegex(found["begins"], r"^Lane 5 holds: a\[0\]: row 1, k 2 and 3; .* Point at an element or another lane")
-        self.assertIn("a[2]: row 1, k 10 and 11", found["lane"])
-        self.assertEqual(found["lit"], ["a0", "a0", "a2", "a2", "a1", "a1", "a3", "a3"])
-        self.assertEqual(found["element"], "Row 1, k 10: lane 5, a[2], low half. The register holds row 1, k 10 and 11.")
-        self.assertEqual(found["pinned"], found["element"] + " Pinned.")
-        self.assertTrue(found["other"].startswith("Lane 6 holds"), found["other"])
-        self.assertEqual(found["again"], found["pinned"])
-        self.assertEqual(found["cleared"], [])
-        self.assertIn("Lane 5 gives the address of key 5, columns 0 to 7", found["trans"])
-        self.assertIn("r[3]: keys 10 and 11, column 9", found["trans"])
-        self.assertEqual(found["framed"], [str(5 * 16 + column) for column in range(8)])
+        self.assert_kept("fragments", found)
 
     def test_descriptor(self):
         found = self.visit("descriptor", """
@@ -354,30 +355,8 @@ class Browser(ScriptTest):
           type("hex", "4000004004001840");
           found.pasted = [input("field-start").value, input("field-leading").value, presets.value, document.querySelector("p code").textContent];
         """)
-        self.assertEqual(found["errors"], [])
         self.assertEqual(found["presets"], [])
-        for what, (sentence, bits) in {
-                "start 0x8408": ("start: 33800 is not a multiple of 16, and the field has no bits for the rest; it says 33792.",
-                                 "0x4000004004000840"),
-                "start 0x40000": ("start: 0x40000 does not fit into 18 bits; the field keeps 0x0.", "0x4000004004000000"),
-                "start 0x8500": ("The start lies 2 rows of 128 bytes past a multiple of 1024. If the atoms begin there, the base "
-                                 "offset has to say 2.", "0x4000004004000850"),
-                "start eight": ("start: not a whole number; decimal or 0x... is understood.", "0x4000004004001840"),
-                "base_offset 8": ("base: 0x8 does not fit into 3 bits; the field keeps 0.", "0x4000004004001840"),
-                "stride 512": ("An atom has 1024 bytes, but SBO leads 512 bytes on: into the middle of the pattern.",
-                               "0x4000002004001840"),
-                "mode 0": ("Nothing is wrong with it.", "0x0000004004001840"),
-                "start 0x39000": ("No SM of compute capability 9.0 has shared memory at 0x39000: there are 228 KB.",
-                                  "0x4000004004003900")}.items():
-            self.assertEqual(found["wrong"][what][:2], [sentence, bits], what)
-        self.assertEqual([found["wrong"][f"start {text}"][2] for text in ("0x8408", "0x8500", "eight")],
-                         ["true", "false", "true"])
-        self.assertEqual(found["nobodys"], ["Bit 14 belongs to no field and has to be 0."])
-        self.assertEqual(found["flipped"], "0x4000004000014840")
-        self.assertEqual(found["long"], ["The 64 bits: this number has more than 64 of them.",
-                                         "Bit 14 belongs to no field and has to be 0."])
-        self.assertEqual(found["pasted"][:3], ["0x18400", "16384", ""])
-        self.assertEqual(found["pasted"][3], "layout::descriptor(0x18400, 16384, 1024, layout::SwizzleMode::k128Bytes)")
+        self.assert_kept("descriptor", found)
 
     def test_banks(self):
         found = self.visit("banks", """
@@ -402,15 +381,7 @@ class Browser(ScriptTest):
           dispatchEvent(new Event("hashchange"));
           found.copies = [counts(), document.querySelectorAll("select")[0].selectedOptions[0].textContent];
         """)
-        self.assertEqual(found["errors"], [])
-        self.assertRegex(found["begins"], r"^Lane 5: row 5, columns 0 to 7, .*, wavefront 5\. Point at another, .* 32 wavefronts of 8 places each\.")
-        self.assertEqual(found["first"], "32 wavefronts, 4 without conflicts: 8.00 per ideal one")
-        self.assertEqual(found["lane"], "Lane 17: row 1, columns 8 to 15, at byte 272: banks 4 to 7, wavefront 17.")
-        self.assertEqual(found["lit"], [[str(17 * 8 + 1)], [str(1 * 8 + 1)]])
-        self.assertEqual(found["padded"], "4 wavefronts, 4 without conflicts: 1.00 per ideal one")
-        self.assertEqual(found["rotated"], [found["padded"], "0", "#ldmatrix_q-128-0-rotation"])
-        self.assertTrue(found["refused"].startswith("Not with 2 elements of padding: the accesses would not be aligned."))
-        self.assertEqual(found["copies"], ["8 wavefronts, 4 without conflicts: 2.00 per ideal one", "08, exercise 3: the copies"])
+        self.assert_kept("banks", found)
 
     def test_softmax(self):
         presets = data("softmax")["presets"]
@@ -445,8 +416,7 @@ class Browser(ScriptTest):
                         [...document.querySelectorAll("section")].at(-1).lastChild.textContent,
                         [...document.querySelectorAll("p")].find((line) => line.textContent.startsWith("Plain")).textContent];
         """, shown="stepsOf")
-        self.assertEqual(found["errors"], [])
-        for preset, mine in zip(presets, found["steps"]):
+        for preset, mine in zip(presets, found.pop("steps")):
             self.assertEqual(mine.keys(), preset["steps"].keys())
             for name, steps in preset["steps"].items():
                 self.assertEqual(len(mine[name]), len(steps))
@@ -463,19 +433,7 @@ class Browser(ScriptTest):
                             self.assertLess(abs(a - b), 1e-6 * max(abs(a), least), (*where, field))
         for words in ("more than {growth:.0f} in", "{margin:.0f} above", "exceeds 2^{sum:.0f},", "beyond 2^{lost:.0f} the row"):
             self.assertIn(words.format(**data("softmax")).replace("-", "\u2212"), found["about"])
-        self.assertEqual((found["begins"], found["framed"]), ("Block 1 of 8. The first block: there is nothing to rescale.", 2))
-        self.assertEqual(found["second"], "Block 2 of 8. What was summed up before is multiplied: 02 by 0.3012.")
-        self.assertEqual(found["end"], ["Rescaled 7 times.", "Rescaled once.", "Rescaled 0 times."])
-        self.assertEqual(found["disabled"], [False, False, True, True])
-        self.assertEqual(found["alerts"], ["Write 2 to 16 numbers.", '"two" is no number from \u22121000 to 1000.',
-                                           '"1e9" is no number from \u22121000 to 1000.', "", "", ""])
-        self.assertEqual(found["own"], ["(2, 1, 0)"] * 3)
-        self.assertEqual(found["first"], "Block 1 of 2. The first block: there is nothing to rescale.")
-        self.assertEqual(found["lost"], [
-            "Block 3 of 3. Nothing is rescaled. 16 has given the row up.", "(NaN, NaN, NaN)", "3\u221enone0(NaN, NaN, NaN)",
-            "Rescaled 0 times. Given up, and computed again when all blocks are done.",
-            "Plain softmax of the whole row: O = (2, 1, 0). 16 computes the row again, with its maximum: O = (2, 1, 0). "
-            "Largest difference: 02 0, 10 0, 16 0."])
+        self.assert_kept("softmax", found)
 
     def test_phases(self):
         found = self.visit("phases", """
@@ -508,26 +466,9 @@ class Browser(ScriptTest):
           over(document.querySelectorAll(".cell")[5 * 4]);
           found.tile = status();
         """, shown="machine")
-        self.assertEqual(found["errors"], [])
-        self.assertEqual(found["ends"], {
-            "kernel": ["right"], "one_stage": ["right"], "three_stages": ["right"], "load_parity": ["hangs"],
-            "read_parity": ["wrong", "hangs"], "half_the_bytes": ["wrong", "hangs"], "one_byte_less": ["hangs"],
-            "twice_the_bytes": ["hangs"], **dict.fromkeys(("no_wait", "half_the_arrivals"), ["right", "wrong", "hangs"])})
         self.assertEqual([tuple(wait) for wait in found["waits"]], [
             (n, n % 2, n // 2, n // 2 % 2, (n // 2 + 1) % 2) for n in range(len(found["waits"]))])
-        self.assertEqual(found["begins"], "The thread announces 32,768 bytes at full[0] and starts the copy of tile 0.")
-        self.assertEqual(found["start"], "Nothing is loaded yet. Choose what goes on, or press Next.")
-        self.assertEqual(found["blocked"], [False, False, True, True])
-        self.assertEqual(found["first"], "Box 1 of tile 0 is in stage 0. Phase 0 of full[0] is over.")
-        self.assertEqual(found["back"], "Box 0 of tile 0 is in stage 0. full[0] lacks 16,384 bytes.")
-        self.assertEqual(found["right"], ["All 6 tiles were read whole.", [True] * 4 + [False, False, True, True]])
-        self.assertEqual(found["half"], "Warpgroup 0 reads tile 0, but in the place of its box 1 is nothing yet.")
-        self.assertEqual(found["less"], "It hangs: the loading thread waits at empty[0] for parity 0, warpgroup 0 waits at full[0] "
-                                        "for parity 0 and warpgroup 1 waits at full[0] for parity 0.")
-        self.assertEqual(found["parity"], "It hangs: the loading thread waits at empty[0] for parity 0, warpgroup 0 waits at full[0] "
-                                          "for parity 0 and warpgroup 1 waits at full[0] for parity 0.")
-        self.assertIn("phase 2 of full[1], and the warps wait for parity 0. Its load waits at empty[1] for parity 0: phase 1, in which "
-                      "tile 3 is released.", found["tile"])
+        self.assert_kept("phases", found)
 
 
 if __name__ == "__main__":
