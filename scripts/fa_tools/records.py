@@ -284,10 +284,8 @@ def headline_shape(records):
 
 
 def short(value):
-    """652, 92.1, 7.90, 0.45: three significant digits."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    """Three significant digits: 652, 92.1, 7.90, 0.0123."""
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def amount(value):

@@ -11,7 +11,7 @@ from fa_tools.press.figures import beyond_pictures
 from fa_tools.product.limits import machine_of
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.records import (DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, load, mark, neighbours, order, passed, problem_of,
-                              waiting, with_solution)
+                              short, waiting, with_solution)
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, relative, results_files
 
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
@@ -29,22 +29,13 @@ def rows_of(heading, rows, words=(0,)):
         yield f"| {' | '.join(row)} |"
 
 
-def short(value):
-    """Three significant digits: 652, 92.1, 7.90, 0.0123."""
-    return f"{value:#.3g}".rstrip(".") if abs(value) < 1000 else f"{value:.0f}"
-
-
 def scientific(value):
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
-def grouped(value):
-    return f"{value:,}"
-
-
 def figure(number):
-    return grouped(number) if isinstance(number, int) else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
+    return f"{number:,}" if isinstance(number, int) else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
 
 
 def options_of(spec, allowed=None):
@@ -185,15 +176,15 @@ COLUMNS = {
     "launches": ("Launches", "time_ms.launches", str),
     "error": ("Relative error", "error.rel", scientific),
     "registers": ("Registers", "registers", str),
-    "spill_bytes": ("Spilled bytes", "spill_bytes", grouped),
-    "shared_memory_bytes": ("Shared memory bytes", "shared_memory_bytes", grouped),
-    "workspace_bytes": ("Workspace bytes", "workspace_bytes", grouped),
+    "spill_bytes": ("Spilled bytes", "spill_bytes", "{:,}".format),
+    "shared_memory_bytes": ("Shared memory bytes", "shared_memory_bytes", "{:,}".format),
+    "workspace_bytes": ("Workspace bytes", "workspace_bytes", "{:,}".format),
     "clock": ("SM clock, MHz", "clock_mhz", "{:.0f}".format),
     "power": ("Power, W", "power_w", "{:.0f}".format),
     "joules": ("Joules per TFLOP", "joules_per_tflop", short),
     "share": ("Of 4,096 FLOPs per cycle and SM, %", "share", "{:.1f}".format),  # with_share()
-    "exp2": ("Exponentials", "counters.exp2", grouped),
-    "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", grouped),
+    "exp2": ("Exponentials", "counters.exp2", "{:,}".format),
+    "shared_wavefronts_ideal": ("Wavefronts without conflicts", "counters.shared_wavefronts_ideal", "{:,}".format),
     **{field: (field, field, str) for field in (*SHAPE, *REST, *PRODUCT)},
 }
 WORDS = ("kernel", "status", "dtype", "mask", "epilogue", "best")
@@ -207,7 +198,7 @@ def column(name):
     if name.startswith("load."):
         title, field, show = column(name[5:])
         return f"{title}, under load", f"under_load.{field}", show
-    return name.replace("_", " ").capitalize(), f"counters.{name}", grouped
+    return name.replace("_", " ").capitalize(), f"counters.{name}", "{:,}".format
 
 
 def cell(record, name):
@@ -278,7 +269,7 @@ def lengths_of(data, name, options):
 
     def shown(*place):
         number = cells.get(place)
-        return "–" if number is None else mark(grouped(number) if isinstance(number, int) else short(number), of[place])
+        return "–" if number is None else mark(f"{number:,}" if isinstance(number, int) else short(number), of[place])
 
     kernels = sorted({kernel for kernel, _ in cells}, key=lambda name: (kind(name) != "kernel", name))
     return (["Kernel", *(f"N = {column}" for column in columns)],

@@ -8,6 +8,7 @@ from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figur
 from fa_tools.press.ladder import TOKENS, factor, held_up, kernels, speeds, step_factors
 from fa_tools.product.limits import machine_named
 from fa_tools.product.sass import needs_of
+from fa_tools.records import short
 from fa_tools.sources import fact
 
 GPU, MACHINE = machine_named(BOOK)
@@ -21,13 +22,9 @@ def gains_elsewhere():
     def ratio(name, **wish):
         found = {record["kernel"][:2]: record["tflops"] for record in matching(read(name), wish)}
         return lambda kernel, before: factor(found[kernel] / found[before])
-    short = ratio("bf16_d128", seq_len="512", kernel="1[45]_*")
+    few = ratio("bf16_d128", seq_len="512", kernel="1[45]_*")
     spread = ratio("inputs/scores", seq_len="4096", kernel="1[56]_*", score_std="20.0", score_growth="flat")
-    return {"15_persistent": f"512 tokens: {short('15', '14')}", "16_max_free": f"20 nats: {spread('16', '15')}"}
-
-
-def rounded(tflops):
-    return f"{tflops:.{0 if tflops >= 100 else 1 if tflops >= 10 else 2}f}"
+    return {"15_persistent": f"512 tokens: {few('15', '14')}", "16_max_free": f"20 nats: {spread('16', '15')}"}
 
 
 @figure("map", None, "The ladder: for each of sixteen steps its idea, its speed, its factor over the step before, and what held its kernel up",
@@ -56,7 +53,7 @@ def ladder_map(p):
         p.rect(left, y + bar, full, thick, INK.cell)
         p.rect(left, y + bar, end - left, thick, *LOOKS[reasons[kernel][0].kind])
         p.line(left + full * fa3 / peak, y + bar - 2, left + full * fa3 / peak, y + bar + thick + 2, INK.text, 1.2)
-        p.text(speed, y + first, rounded(found[kernel]), 12, INK.text, "end")
+        p.text(speed, y + first, short(found[kernel]), 12, INK.text, "end")
         if kernel in factors:
             p.text(times, y + first, factor(factors[kernel]), 12.5, INK.text if factors[kernel] >= 1 else INK.orange, "end", "bold")
         if kernel in elsewhere:
@@ -66,7 +63,7 @@ def ladder_map(p):
         y += high
     for i, (meaning, look) in enumerate(LOOKS.items()):
         p.key(right - 300 + 108 * i if wide else edge + 124 * i, 19 if wide else y + 12, meaning, look, 11.5, 12, 16, 10)
-    p.note(y + 24, f"Stroke: FlashAttention-3, {rounded(fa3)} TFLOP/s. End of the bar: {MACHINE['sm']['wgmma_flops']:,} FLOPs per cycle and SM at the data sheet's clock.")
+    p.note(y + 24, f"Stroke: FlashAttention-3, {short(fa3)} TFLOP/s. End of the bar: {MACHINE['sm']['wgmma_flops']:,} FLOPs per cycle and SM at the data sheet's clock.")
     p.height = y + 34
 
 
@@ -84,10 +81,10 @@ def step_of_the_ladder(p):
     for i in range(len(steps)):
         bar(i, INK.line)
     with p.group('class="all"'):
-        p.text(2, 26, f"{len(steps)} steps to {rounded(max(found.values()))} TFLOP/s", 14, anchor="start")
+        p.text(2, 26, f"{len(steps)} steps to {short(max(found.values()))} TFLOP/s", 14, anchor="start")
     for i, kernel in enumerate(steps):
         with p.group(f'id="at-{kernel[:2]}"'):
-            said = f"{kernel[:2]} of {len(steps)}", f"{rounded(found[kernel])} TFLOP/s", *([factor(factors[kernel])] if kernel in factors else [])
+            said = f"{kernel[:2]} of {len(steps)}", f"{short(found[kernel])} TFLOP/s", *([factor(factors[kernel])] if kernel in factors else [])
             p.text(2, 26, " \u00b7 ".join(said), 14, anchor="start")
             p.rect(left + wide * i - 2, 3, wide + 2, foot - 3, INK.blue_soft)
             bar(i, INK.blue)
