@@ -7,11 +7,6 @@ A fenced block of text whose first line is "$ " and a command shows what this co
     ...
     ```
 
-Between two comments, a table compares what scripts/fa inspect counts in the main loops of kernels:
-
-    <!-- instructions: 08 09 -->
-    <!-- /instructions -->
-
 bench/main_loops.json has what the instructions of two main loops are, from which a picture is drawn.
 
 A new block needs its first line only. What differs between machines, or with every line of comment in a source, is
@@ -35,9 +30,7 @@ from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, named, rela
 NVCC = ("scripts/fa inspect", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
 SCRIPTS = (*NVCC, "scripts/fa softmax", "scripts/fa intensity", "scripts/fa bounds", "scripts/fa compare", "scripts/fa profile")
-SHOWN = re.compile(r"^(?P<head>(?P<ticks>`{3,})text\n\$ (?P<command>[^\n]+)\n)(?P<text>.*?)(?=^(?P=ticks)$)"
-                   r"|^(?P<table><!-- instructions: (?P<kernels>.+?) -->\n)(?P<rows>.*?)(?=^<!-- /instructions -->$)",
-                   re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"^(?P<head>(?P<ticks>`{3,})text\n\$ (?P<command>[^\n]+)\n)(?P<text>.*?)(?=^(?P=ticks)$)", re.MULTILINE | re.DOTALL)
 LOOPS = ROOT / "bench" / "main_loops.json"  # for a picture: the opcodes of main loops
 NEEDS = re.compile(r"<!-- needs: [^>]+ -->\s*\Z")
 EXAMPLE = """examples:
@@ -93,33 +86,6 @@ def without_line_numbers(text):
     return re.sub(r"^\d+\t", "…\t", text, flags=re.MULTILINE)
 
 
-def instructions(listings):
-    """The table of main loops, one listing of scripts/fa inspect a column."""
-    kernels, counts, meaning, compilers = [], [], {}, []
-    for command, text in listings.items():
-        lines = text.splitlines()
-        start = next((i for i, line in enumerate(lines) if re.match(r"  Kind +For +Count +Share", line)), None)
-        if start is None:
-            fail(f"{command} does not show the main loop of one kernel")
-        kernels.append(lines[0].split(",")[0])
-        compilers.append(compiler(f"$ {command}\n{text}"))
-        counts.append({})
-        for line in lines[start + 1 :]:
-            match = re.match(r"  (\S+) +(.*?) +([\d,]+) +[\d.]+ %", line)
-            if not match:
-                break
-            meaning.setdefault(match[1], match[2])
-            counts[-1][match[1]] = int(match[3].replace(",", ""))
-    rows = [[compilers[0] or "", *(f"`{kernel}`" for kernel in kernels)], ["-", *("-:" for _ in kernels)]]
-    rows += [[f"`{kind}`" + f", {what}" * bool(what), *(f"{count.get(kind, 0):,}" for count in counts)]
-             for kind, what in meaning.items()]
-    sums = [sum(count.values()) for count in counts]
-    rows.append(["**Sum**", *(f"{total:,}" for total in sums)])
-    if all(count.get("HMMA") for count in counts):
-        rows.append(["**For each HMMA**", *(f"{total / count['HMMA']:.1f}" for total, count in zip(sums, counts))])
-    return "".join(f"| {' | '.join(row)} |\n" if i != 1 else f"|{'|'.join(row)}|\n" for i, row in enumerate(rows))
-
-
 def opcodes(listing):
     """The main loop that scripts/fa inspect NN --loop lists: what each instruction is, in the order of issue."""
     return " ".join(re.sub(r"^@\S+ ", "", line[6:]).split(".")[0].split()[0] for line in listing.splitlines()[1:])
@@ -155,20 +121,14 @@ class Runner:
 
     def renewed(self, shown, where):
         """The text that belongs in the place of what the document shows."""
-        old = shown["text"] if shown["command"] else shown["rows"]
-        commands = [shown["command"]] if shown["command"] else [f"scripts/fa inspect {k}" for k in shown["kernels"].split()]
-        if not all([self.chosen(command, where) for command in commands]):
+        command, old = shown["command"], shown["text"]
+        if not self.chosen(command, where) or (text := self.output(command)) is None:
             return old
-        texts = {command: self.output(command) for command in commands}
-        if None in texts.values():
+        was, now = (compiler(f"$ {command}\n{each}") for each in (old, text))
+        if was and now and was != now:
+            self.skipped.add(command)
             return old
-        if commands[0].startswith(NVCC):
-            was = re.match(r"\| (nvcc [\d.]+) \|", old) if shown["table"] else None
-            was = was[1] if was else compiler(f"$ {commands[0]}\n{old}")
-            if was and any(was != now for command, text in texts.items() if (now := compiler(f"$ {command}\n{text}"))):
-                self.skipped.update(commands)
-                return old
-        return instructions(texts) if shown["table"] else texts[commands[0]]
+        return text
 
     def loops(self, old):
         """The text that belongs into LOOPS."""
@@ -201,7 +161,7 @@ def main():
             if NEEDS.search(old[max(0, shown.start() - 200) : shown.start()]):
                 return shown[0]
             where = f"{relative(path)}:{old.count(chr(10), 0, shown.start()) + 1}"
-            return (shown["head"] or shown["table"]) + runner.renewed(shown, where)
+            return shown["head"] + runner.renewed(shown, where)
 
         new = runner.loops(old) if path == LOOPS else SHOWN.sub(replaced, old)
         if new == old:
