@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,30 +95,27 @@ def run_kernels(program, names, options):
     return found
 
 
-def counts_of(output, kernels):
-    """The counters that the program's tables show, summed over the kernels named, or over all."""
-    total = {}
-    for table in re.finditer(r"^(\S.*), by kind of instruction\n(.*)\n((?:.+\n)*)", output, re.M):
-        if kernels and table[1] not in kernels:
-            continue
-        ends = {match[0]: match.end() for match in re.finditer(r"requests|wavefronts|sectors", table[2])}
-        for line in table[3].splitlines():
-            kind = line[:15].strip()
-            for column, end in ends.items():
-                if number := re.search(r"[\d,]+$", line[:end]):
-                    total[f"{kind} {column}"] = total.get(f"{kind} {column}", 0) + int(number[0].replace(",", ""))
-    for name, space, column in (("shared_wavefronts", "shared", "wavefronts"), ("global_sectors", "global", "sectors")):
-        total[name] = sum(number for key, number in total.items() if key.startswith(space) and key.endswith(column))
-    return total
+def counts_of(ran, names):
+    """The counters of the kernels with these names, or of all that ran, by what is counted and by kind of instruction."""
+    total = Counter()
+    for kernel in (kernel for kernel in ran if not names or kernel["kernel"] in names):
+        total.update({name: kernel["counters"][name] for name in ("shared_wavefronts", "global_sectors")})
+        for line in kernel["lines"]:
+            total.update({f"{line['kind']} {column}": line[column] for column in ("requests", "wavefronts", "sectors") if column in line})
+    return dict(total)
 
 
 def run_program(program, task, options):
     """What a program of examples/ says of itself, and the emulator of it."""
-    done = limited([str(program)], 1, env={**os.environ, "FA_EMULATOR": f"threads=1 {options}"})
-    result = {"verdict": "right", "counters": counts_of(done.stdout, task.kernels)}
+    with tempfile.TemporaryDirectory() as folder:
+        counts = Path(folder, "counts.json")
+        done = limited([str(program)], 1, env={**os.environ, "FA_EMULATOR": f"threads=1 {options}", "FA_EMULATOR_JSON": str(counts)})
+        ran = json.loads(counts.read_text(encoding="utf-8"))["kernels"] if counts.exists() else []
+    result = {"verdict": "right", "counters": counts_of(ran, task.kernels)}
     if done.returncode:
         report = done.stderr.strip().removeprefix("error: ") or ended_by(done.returncode)
-        said = re.split(r"^\S.*, by kind of instruction$", done.stdout, maxsplit=1, flags=re.M)[0].strip()
+        said, tables, _ = done.stdout.partition(", by kind of instruction\n")
+        said = (said.rpartition("\n")[0] if tables else said).strip()  # what stands above the first table
         result.update(verdict="stops" if report else "wrong", reason="\n".join(filter(None, [said, report])))
         if report:
             result["counters"] = {}  # those of a part
