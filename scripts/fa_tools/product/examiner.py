@@ -13,7 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fa_tools.product import cuda_source, emulate
+from fa_tools.product import cuda_source, emulate, sass
 from fa_tools.tools import ROOT, Refused, relative, write_whole
 
 PATTERNS = ("02_online_softmax", "04_wmma")  # whose commands of the build are those of kernels without and with Tensor Cores
@@ -130,9 +130,7 @@ def launches_of(task):
     """{key: options} of what is run: problems that are large enough to show mistakes, and no larger."""
     if not task.is_kernel:
         return {"ordinary": "", "other order": "schedule=random seed=2"}
-    registration = re.search(r"Registration<\w+> registration.*|$", task.kernel.read_text(encoding="utf-8"), re.S)[0]
-    hopper = "Needs{90" in registration
-    trait = re.search(r"Traits::k(\w+)|$", registration)[1]
+    _, hopper, trait = sass.registered(task.kernel)
     slow, max_free, persistent = trait == "Slow", trait == "MaxFree", trait in ("Persistent", "MaxFree")
     tokens = 128 if slow else 512 if hopper else 256
     problem = task.problem or ["--heads", "1" if hopper and not persistent else "2", "--seq-len", str(tokens)]

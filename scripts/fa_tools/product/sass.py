@@ -398,11 +398,18 @@ def find_kernel(wish):
     raise Refused(f"there is no kernel '{wish}'; there are {', '.join(names)}")
 
 
+REGISTRATION = re.compile(r'registration\{\s*"[\w/]+",\s*(?:Needs)?\{(\d*)(, true)?[^}]*\},?\s*(?:Traits::k(\w+))?')
+
+
+def registered(path):
+    """(compute capability, only that one?, trait or None) from the registration in the last line of a kernel's file."""
+    match = REGISTRATION.search(path.read_text(encoding="utf-8"))
+    return (int(match[1] or 75), bool(match[2]), match[3]) if match else (75, False, None)
+
+
 def needs_of(kernel):
-    """(compute capability, only that one?) from the registration in the kernel's last line."""
-    text = (ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8")
-    match = re.search(r"registration\{\s*\"[\w/]+\", (?:Needs)?\{(\d+)(, true)?\}", text)
-    return (int(match[1]), bool(match[2])) if match else (75, False)
+    """(compute capability, only that one?) of a kernel."""
+    return registered(ROOT / "kernels" / f"{kernel}.cu")[:2]
 
 
 def check_architecture(text):
