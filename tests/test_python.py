@@ -958,10 +958,10 @@ class Transformers(unittest.TestCase):
         torch.manual_seed(1)
         return kind._from_config(config, dtype=torch.float16, **named).to(cls.DEVICE).eval()
 
-    def both(self, model, *arguments, **named):
+    def both(self, model, *arguments, right="sdpa", **named):
         """What the model gives with each implementation."""
         found = []
-        for name in ("sdpa", "fa"):
+        for name in (right, "fa"):
             model.set_attn_implementation(name)
             with torch.no_grad():
                 found.append(model(*arguments, **named)[0])
@@ -971,13 +971,13 @@ class Transformers(unittest.TestCase):
         of = torch.ones(right.shape[:2], device=self.DEVICE) if of is None else of
         self.assertLess((((right - found) * of[..., None]).norm() / right.norm()).item(), 0.01)
 
-    def generated(self, **named):
+    def generated(self, model=None, **named):
         """The tokens and, of the first that differ, how much likelier the one was than the other."""
-        runs = []
+        runs, model = [], model or self.llama
         for name in ("sdpa", "fa"):
-            self.llama.set_attn_implementation(name)
-            runs.append(self.llama.generate(self.tokens, max_new_tokens=8, do_sample=False, pad_token_id=0, output_logits=True,
-                                            return_dict_in_generate=True, **named))
+            model.set_attn_implementation(name)
+            runs.append(model.generate(self.tokens, max_new_tokens=8, do_sample=False, pad_token_id=0, output_logits=True,
+                                       return_dict_in_generate=True, **named))
         right, found = runs
         for row in range(2):
             for step, logits in enumerate(right.logits):
@@ -1053,16 +1053,63 @@ class Transformers(unittest.TestCase):
         with torch.no_grad():
             self.near(self.llama(self.tokens).logits, torch.compile(self.llama, fullgraph=True, backend="eager")(self.tokens).logits)
 
+    def mistral(self, window):
+        return self.made(transformers.MistralForCausalLM, transformers.MistralConfig(**self.SIZES, head_dim=64, sliding_window=window))
+
+    def test_a_window(self):
+        """Each with and without padding on either side, while it is shorter than the text and while it grows to be so."""
+        right = self.padded.flip(1)
+        for window in (1, 20, 69, 70, 74):
+            model = self.mistral(window)
+            self.near(*self.both(model, self.tokens))
+            self.near(*self.both(model, self.tokens, attention_mask=self.padded), self.padded)
+            self.near(*self.both(model, self.tokens, attention_mask=right), right)
+        for window in (20, 74):
+            for named in ({}, {"attention_mask": self.padded}, {"cache_implementation": "static", "disable_compile": True},
+                          {"attention_mask": self.padded, "cache_implementation": "static", "disable_compile": True}):
+                self.generated(self.mistral(window), **named)
+        model = self.mistral(20)
+        places = torch.cat([torch.arange(30), torch.arange(40)])[None].expand(2, 70).to(self.DEVICE)
+        self.near(*self.both(model, self.tokens, position_ids=places, use_cache=False))
+        with torch.no_grad():
+            once = model(self.tokens, position_ids=places, use_cache=False).logits
+            begins = torch.tensor([0, 30, 70, 100, 140], device=self.DEVICE)
+            packed = {"cu_seq_lens_q": begins, "cu_seq_lens_k": begins, "max_length_q": 40, "max_length_k": 40}
+            self.assertTrue(torch.equal(once, model(self.tokens, position_ids=places, use_cache=False, **packed).logits))
+            self.near(model(self.tokens).logits, torch.compile(model, fullgraph=True, backend="eager")(self.tokens).logits)
+
+    def test_a_window_without_a_word(self):
+        """Phi-3.5-MoE's attention is not told of its window, which is in its mask alone."""
+        config = transformers.PhimoeConfig(**self.SIZES, sliding_window=20, num_local_experts=4)
+        model = self.made(transformers.PhimoeForCausalLM, config)
+        self.near(*self.both(model, self.tokens, attention_mask=self.padded), self.padded)
+
+    def test_a_window_on_both_sides(self):
+        model = self.made(transformers.ModernBertModel, transformers.ModernBertConfig(
+            vocab_size=1000, hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=4, local_attention=20,
+            initializer_range=0.15, pad_token_id=0))
+        right = self.padded.flip(1)
+        self.near(*self.both(model, self.tokens))
+        self.near(*self.both(model, self.tokens, attention_mask=self.padded), self.padded)
+        self.near(*self.both(model, self.tokens, attention_mask=right), right)
+
+    def test_a_cap_and_sinks(self):
+        sizes = {**self.SIZES, "head_dim": 64, "sliding_window": 20}
+        gemma = self.made(transformers.Gemma2ForCausalLM, transformers.Gemma2Config(**sizes, query_pre_attn_scalar=64, attn_logit_softcapping=2.0))
+        gpt = self.made(transformers.GptOssForCausalLM, transformers.GptOssConfig(**sizes, num_local_experts=2, num_experts_per_tok=2))
+        for layer in gpt.model.layers:
+            torch.nn.init.normal_(layer.self_attn.sinks, mean=2.0)
+        for model in (gemma, gpt):
+            self.near(*self.both(model, self.tokens, right="eager"))
+            self.near(*self.both(model, self.tokens, right="eager", attention_mask=self.padded), self.padded)
+            with self.assertRaisesRegex(fa.BadInput, "^scores with a window, a softcap, sinks or alibi_slopes have no gradients in fa: "):
+                model(self.tokens)
+
     def test_what_is_refused(self):
-        window = {**self.SIZES, "head_dim": 64}
-        mistral = self.made(transformers.MistralForCausalLM, transformers.MistralConfig(**window, sliding_window=70))
-        self.near(*self.both(mistral, self.tokens))
-        gemma = transformers.Gemma2Config(**window, query_pre_attn_scalar=64)
+        holes = self.padded.flip(1)
+        holes[0, -1] = 1
         for model, words, named in (
-                (self.made(transformers.MistralForCausalLM, transformers.MistralConfig(**window, sliding_window=69)),
-                 "^this model's tokens see 69 keys at most, and 70 are there: fa has no windows$", {}),
-                (self.made(transformers.Gemma2ForCausalLM, gemma, attn_implementation="fa"),
-                 "^this model calls its attention with softcap, which fa does not have: choose attn_implementation='sdpa'$", {}),
+                (self.mistral(20), "^attention_mask has padding between the tokens of a text, over which", {"attention_mask": holes}),
                 (self.llama, r"^attention_mask has the shape \(2, 1, 70, 70\), but with fa transformers takes \(batch, tokens\)$",
                  {"attention_mask": torch.ones(2, 1, 70, 70, dtype=torch.bool, device=self.DEVICE)}),
                 (self.llama.float(), "^q is of float32, but fa takes float16 and bfloat16$", {})):
@@ -1072,23 +1119,40 @@ class Transformers(unittest.TestCase):
         type(self).llama = self.llama.half()
         from fa.transformers import _forward, _mask
         from transformers.masking_utils import (and_masks, blockwise_overlay, causal_mask_function, chunked_causal_mask_function,
-                                                 or_masks)
+                                                 bidirectional_mask_function, or_masks, sliding_window_bidirectional_mask_function,
+                                                 sliding_window_causal_mask_function, sliding_window_overlay)
 
         for end, refused in ((70, False), (71, True)):  # of which the cache has 10
             chunked = chunked_causal_mask_function(70, torch.zeros(2, device=self.DEVICE))
-            with self.assertRaisesRegex(fa.BadInput, "^this model's tokens see 70 keys at most, and 71") if refused else contextlib.nullcontext():
+            with self.assertRaisesRegex(fa.BadInput, "^this model's tokens see chunks of 70 keys, and 71 are") if refused else contextlib.nullcontext():
                 _mask(2, 1, 10, q_offset=end - 1, kv_offset=end - 10, mask_function=chunked)
         once = _mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=self.padded)
         self.assertEqual(once.tolist(), self.padded[:, 6:30].tolist())
         self.assertEqual(_mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=once).tolist(), once.tolist())
+        of_window = sliding_window_causal_mask_function(20)
+        self.assertIsNone(_mask(2, 20, 20, mask_function=of_window))
+        self.assertEqual(_mask(2, 21, 21, mask_function=of_window).shape, (2, 0, 20))
+        once = _mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=self.padded, mask_function=of_window)
+        self.assertEqual(once[:, :, 7].tolist(), self.padded[:, 6:30].tolist())
+        again = _mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=once, mask_function=of_window)
+        self.assertEqual((again.shape, again.tolist()), ((2, 24, 20), once.tolist()))
         module = types.SimpleNamespace()  # without is_causal, as some are: causal
         x = torch.zeros(2, 1, 70, 64, dtype=torch.float16, device=self.DEVICE)
         self.assertEqual(_forward(module, x, x, x, torch.zeros_like(self.padded))[0].shape, (2, 70, 1, 64))
-        for named, words in (({"block_indices": x}, "with block_indices, which"), ({"cu_seq_lens_q": x}, "belong together")):
+        for named, words in (({"block_indices": x}, "with block_indices, which"), ({"cu_seq_lens_q": x}, "belong together"),
+                             ({"sliding_window": 69}, "with a window of 69 keys, which its mask of 70 keys does not have: ")):
             with self.assertRaisesRegex(fa.BadInput, words):
                 _forward(module, x, x, x, None, **named)
+        both_sides = _mask(2, 70, 70, mask_function=sliding_window_bidirectional_mask_function(20))
+        with self.assertRaisesRegex(fa.BadInput, "^this model has a window and no causal mask on 9 queries and 70 keys, but fa takes as many"):
+            _forward(module, x[:, :, :9], x, x, both_sides, is_causal=False)
+
+        def window_of_another(sliding_window):
+            return lambda _batch, _head, query, key: abs(query - key) < sliding_window
+
         of_images = or_masks(causal_mask_function, blockwise_overlay(self.padded))
-        for function in (of_images, and_masks(causal_mask_function, of_images), lambda *_: True):
+        for function in (of_images, and_masks(causal_mask_function, of_images), lambda *_: True, window_of_another(20),
+                         and_masks(sliding_window_overlay(20), bidirectional_mask_function)):
             with self.assertRaisesRegex(fa.BadInput, "^this model has a mask of its own, which fa does not have: "):
                 _mask(2, 70, 70, mask_function=function)
 

@@ -4,8 +4,9 @@
     from transformers import AutoModelForCausalLM
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16, attn_implementation="fa")
 
-The import registers it. Padded batches are packed for the kernel and padded again; packed ones stay as they are. What a model
-asks for beyond fa.attention (a window, a cap of scores, dropout, sinks, a mask of its own) raises fa.BadInput.
+The import registers it. Padded batches are packed for the kernel and padded again; packed ones stay as they are. Windows, caps
+of scores and sinks are fa.attention's, without gradients. What a model asks for beyond that (dropout, a mask of its own) raises
+fa.BadInput.
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from typing import Any
 import torch
 import transformers
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+from transformers.masking_utils import (bidirectional_mask_function, causal_mask_function, sliding_window_bidirectional_overlay,
+                                        sliding_window_overlay)
 
 from ._attention import attention
 from ._library import BadInput
 
 if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 17):
     raise ImportError(f"fa.transformers needs transformers 5.17 or later, whose masks are made otherwise, and this is {transformers.__version__}")
+
+_ALL = 1 << 30  # keys on one side: more than there are
+_OF_WINDOW, _OF_WINDOW_ON_BOTH_SIDES = sliding_window_overlay(1).__code__, sliding_window_bidirectional_overlay(1).__code__
+_OWN_MASK = "this model has a mask of its own, which fa does not have: choose attn_implementation='sdpa'"
 
 
 def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
@@ -31,19 +37,24 @@ def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.T
              max_length_k: int | None = None, **others: Any) -> tuple[torch.Tensor, None]:
     """What AttentionInterface asks for. query: (batch, heads, seq_len, head_dim). Returns (batch, seq_len, heads, head_dim)."""
     batch, _, q_len, _ = query.shape
-    kv_len = key.shape[2]
+    attention_mask, window = _apart(attention_mask)
+    kv_len = key.shape[2] if attention_mask is None else attention_mask.shape[-1]
     beyond = {name: others.get(name) for name in ("position_bias", "sinks", "indices", "block_indices")}
-    for name, given in {"dropout": dropout, "softcap": softcap, "s_aux": s_aux, **beyond}.items():
+    for name, given in {"dropout": dropout, **beyond}.items():
         if given is not None and not (isinstance(given, (int, float)) and given == 0):
             raise BadInput(f"this model calls its attention with {name}, which fa does not have: choose attn_implementation='sdpa'")
-    if sliding_window is not None and kv_len > sliding_window:
-        raise BadInput(f"this model has a window of {sliding_window} keys, and {kv_len} are there: fa has no windows")
     if attention_mask is not None and attention_mask.dim() != 2:
         raise BadInput(f"attention_mask has the shape {tuple(attention_mask.shape)}, but with fa transformers takes (batch, tokens)")
     if (cu_seq_lens_q is None) != (cu_seq_lens_k is None) or attention_mask is not None and cu_seq_lens_q is not None:
         raise BadInput("cu_seq_lens_q and cu_seq_lens_k belong together, and packed texts have no padding: pass both, or attention_mask")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    settings: dict[str, Any] = {"scale": scaling, "causal": bool(causal), "layout": "bnhd"}
+    if window is None and sliding_window is not None and kv_len > sliding_window:
+        raise BadInput(f"this model calls its attention with a window of {sliding_window} keys, which its mask of {kv_len} keys does not have: choose "
+                       "attn_implementation='sdpa'")
+    if window is not None and not causal and q_len != kv_len:
+        raise BadInput(f"this model has a window and no causal mask on {q_len} queries and {kv_len} keys, but fa takes as many keys as queries there")
+    settings: dict[str, Any] = {"scale": scaling, "causal": bool(causal), "layout": "bnhd", "softcap": softcap, "sinks": s_aux,
+                                "window": None if window is None else (window - 1, window - 1)}
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     if attention_mask is not None:
         return _of_padded(q, k, v, attention_mask.bool(), settings), None
@@ -63,8 +74,12 @@ def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.T
 
 def _of_padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
     """The rows of q, k and v that are tokens, packed. mask: (batch, tokens so far), those of a causal q at its end; k and v may
-    have room for more. Without causality q may be of other tokens, and all its rows are computed."""
-    of_queries = mask[:, -q.shape[1]:] if settings["causal"] else mask.new_ones(q.shape[:2])
+    have room for more. Without causality and window q may be of other tokens, and all its rows are computed."""
+    window = settings["window"] is not None
+    if window and ((mask.int().diff(dim=1) == 1).sum(1) + mask[:, 0] > 1).any():
+        raise BadInput("attention_mask has padding between the tokens of a text, over which fa cannot count the keys of a window: choose "
+                       "attn_implementation='sdpa'")
+    of_queries = mask[:, -q.shape[1]:] if settings["causal"] or window else mask.new_ones(q.shape[:2])
     o = torch.zeros_like(q)
     if not of_queries.any():
         return o
@@ -77,34 +92,55 @@ def _of_padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Te
 def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: int = 0,
           mask_function: Any = causal_mask_function, attention_mask: torch.Tensor | None = None, device: Any = None,
           **_: Any) -> torch.Tensor | None:
-    """What AttentionMaskInterface asks for: which of the tokens so far are no padding, (batch, tokens), or None for all."""
+    """What AttentionMaskInterface asks for: which of the tokens so far are no padding, (batch, tokens), or None for all. Not every
+    model with a window tells its attention so, but each hands it the mask. So a window is a third dimension of it, as long as the
+    keys that a causal query sees, and tokens without padding are none: (batch, 0, window)."""
     end = int(q_offset) + q_length
-    tokens = end - kv_offset if _judge(mask_function, kv_length, end) else kv_length
+    left, right = _judge(mask_function, end)
+    tokens = end - kv_offset if right == 0 else kv_length
+    attention_mask = _apart(attention_mask)[0]  # it may be what this function has returned
     if attention_mask is None and tokens < kv_length:  # a cache of fixed size has room for more keys
-        return torch.ones(batch_size, tokens, dtype=torch.bool, device=device)
-    if attention_mask is not None:
-        attention_mask = attention_mask[:, :kv_offset + tokens][:, -tokens:]  # also if it is what this function has returned
+        attention_mask = torch.ones(batch_size, tokens, dtype=torch.bool, device=device)
+    elif attention_mask is not None:
+        attention_mask = attention_mask[:, :kv_offset + tokens][:, -tokens:]
         if tokens == kv_length and attention_mask.all():
-            return None
-    return attention_mask
+            attention_mask = None
+    if tokens <= left + 1:
+        return attention_mask
+    if right not in (0, left):
+        raise BadInput(_OWN_MASK)
+    if attention_mask is None:
+        attention_mask = torch.ones(batch_size, 0, dtype=torch.bool, device=device)
+    return attention_mask[:, :, None].expand(-1, -1, left + 1)
 
 
-def _judge(function: Any, kv_length: int, end: int) -> bool:
-    """Whether a mask is causal. Refuses those that fa does not have. `end`: tokens so far, of which the cache may keep the last.
-    transformers makes a model's mask of functions that hold other functions, which are known by the variables that they hold:
-    torch.compile reads those, and no functions' full names."""
+def _apart(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, int | None]:
+    """The tokens and the window of what _mask returns."""
+    if mask is None or mask.dim() != 3:
+        return mask, None
+    return mask[:, :, 0] if mask.shape[1] else None, mask.shape[2]
+
+
+def _judge(function: Any, end: int) -> tuple[int, int]:
+    """How many keys a mask shows to the left and to the right of a query. Refuses those that fa does not have. `end`: tokens so far.
+    transformers makes a model's mask of functions that hold other functions, which are known by their code and by the variables
+    that they hold: torch.compile reads those, and no functions' full names."""
     held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
     if "mask_functions" in held and function.__code__.co_name == "and_mask":
-        return any([_judge(each, kv_length, end) for each in held["mask_functions"]])
+        sides = [_judge(each, end) for each in held["mask_functions"]]
+        return min(left for left, _ in sides), min(right for _, right in sides)
     if "mask_function" in held:  # of packed texts, with each text's own positions
-        return _judge(held["mask_function"], kv_length, end)
-    for name, keys in (("sliding_window", kv_length), ("chunk_size", end)):
-        if name in held and keys > held[name]:
-            raise BadInput(f"this model's tokens see {held[name]} keys at most, and {keys} are there: fa has no windows")
-    known = "sliding_window" in held or "chunk_size" in held or "packed_sequence_mask" in held
-    if not known and function is not causal_mask_function and function is not bidirectional_mask_function:
-        raise BadInput("this model has a mask of its own, which fa does not have: choose attn_implementation='sdpa'")
-    return function is causal_mask_function
+        return _judge(held["mask_function"], end)
+    if function.__code__ is _OF_WINDOW:
+        return held["sliding_window"] - 1, _ALL
+    if function.__code__ is _OF_WINDOW_ON_BOTH_SIDES:
+        return held["sliding_window"], held["sliding_window"]
+    if "chunk_size" in held and end > held["chunk_size"]:
+        raise BadInput(f"this model's tokens see chunks of {held['chunk_size']} keys, and {end} are there: fa has no chunks")
+    known = function is causal_mask_function or function is bidirectional_mask_function
+    if not known and "chunk_size" not in held and "packed_sequence_mask" not in held:
+        raise BadInput(_OWN_MASK)
+    return _ALL, 0 if function is causal_mask_function else _ALL
 
 
 AttentionInterface.register("fa", _forward)
