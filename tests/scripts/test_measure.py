@@ -396,7 +396,7 @@ class RealChange(InACopy):
         self.assertEqual([line.partition(": ")[2] for line in left], ["the solution 05_no_padding is in the kernel already"])
         differs = self.run_script("git", "-C", root, "diff", "--name-only").stdout.split()
         expected = ("kernels/05_mma_split_kv.cu", "kernels/15_persistent.cu", "bench/results/emulator/",
-                    "docs/")
+                    "docs/", "README.md")  # which says how many bugs give right numbers
         self.assertEqual([name for name in differs if not name.startswith(expected)], [])
         counts = read_json(f"{root}/bench/results/emulator/counts.jsonl#d128_n256")
         at = {r["kernel"][:2]: r["counters"] for r in counts["records"]}
