@@ -515,6 +515,9 @@ TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
     const bool by_parts = few || p.page_size > 0;
     EXPECT_EQ(name(p), by_parts ? "beyond/split_keys" : "beyond/causal") << describe(p);
   }
+  Problem many = problem(1, 8, 100, 64, Dtype::kBf16);  // share_tiles has not been timed
+  many.page(64, {300, 100});
+  EXPECT_EQ(name(many), "beyond/split_keys");
   // One number for all: what is faster comes first, and peers, ceilings and kernels/next never do.
   std::string order;
   for (const Kernel* each : by_speed(plain)) order += each->name.substr(0, 9) + " ";

@@ -478,6 +478,10 @@ class NumPy(Sentences):
             right = reference(q[i], k[i, :, :length], v[i, :, :length], False, None, (20, 0), 4, sinks) if length else numpy.zeros((2, 5, 64))
             self.assertLessEqual(numpy.linalg.norm(o[i] - right), MOST["float16"] * numpy.linalg.norm(right))
         self.assertEqual(fa.plan(*arrays(), window=(3, 0), sinks=sinks).kernel, "beyond/plain")
+        qkv = arrays((2, 2, 60, 64), kv_shape=(2, 1, 50, 64))
+        for causal, window, kernel in ((True, (-1, 0), "causal"), (True, (49, 0), "causal"), (False, (49, 59), "causal"), (True, (48, 0), "plain"),
+                                       (False, (48, 59), "plain"), (False, (49, 58), "plain"), (False, (-1, 0), "causal")):
+            self.assertEqual(fa.plan(*qkv, causal=causal, window=window).kernel, f"beyond/{kernel}", (causal, window))
 
     def test_sentences_of_scores(self):
         def refused(words, error=fa.BadInput, **options):
@@ -485,9 +489,8 @@ class NumPy(Sentences):
 
         for window in (5, (1, 2, 3), (-2, 0), (0.5, 1), "no", (0, 1 << 31)):
             refused(r"^window is .*, but fa takes \(left, right\), numbers of keys from 0 to 1073741824, or -1 for all$", window=window)
-        for cap in (-1, "30", float("nan"), float("inf"), True):
-            refused("^softcap is .*, but fa takes a number above 0, or None for no cap$", softcap=cap)
-        refused("^softcap must be above 0 and finite, or 0 for none$", softcap=1e300)
+        for cap in (-1, "30", float("nan"), float("inf"), True, 1e-60, 10**400):
+            refused("^softcap is .*, but fa takes a number from 1e-30 to 1e30, or None for no cap$", softcap=cap)
         of_two = numpy.zeros(2, "float32")
         refused(r"^sinks has the shape \(3,\), but fa takes \(2,\) here$", sinks=numpy.zeros(3, "float32"))
         refused(r"^sinks is of float64 on cpu, but fa takes float32 on cpu$", sinks=numpy.zeros(2))
@@ -1131,11 +1134,11 @@ class Transformers(unittest.TestCase):
         self.assertEqual(_mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=once).tolist(), once.tolist())
         of_window = sliding_window_causal_mask_function(20)
         self.assertIsNone(_mask(2, 20, 20, mask_function=of_window))
-        self.assertEqual(_mask(2, 21, 21, mask_function=of_window).shape, (2, 0, 20))
+        self.assertEqual(_mask(2, 21, 21, mask_function=of_window).shape, (2, 20, 0))
         once = _mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=self.padded, mask_function=of_window)
-        self.assertEqual(once[:, :, 7].tolist(), self.padded[:, 6:30].tolist())
+        self.assertEqual(once[:, 7].tolist(), self.padded[:, 6:30].tolist())
         again = _mask(2, 1, 24, q_offset=29, kv_offset=6, attention_mask=once, mask_function=of_window)
-        self.assertEqual((again.shape, again.tolist()), ((2, 24, 20), once.tolist()))
+        self.assertEqual((again.shape, again.tolist()), ((2, 20, 24), once.tolist()))
         module = types.SimpleNamespace()  # without is_causal, as some are: causal
         x = torch.zeros(2, 1, 70, 64, dtype=torch.float16, device=self.DEVICE)
         self.assertEqual(_forward(module, x, x, x, torch.zeros_like(self.padded))[0].shape, (2, 70, 1, 64))

@@ -200,6 +200,14 @@ Problem problem_of(const fa_problem& given, const fa_options& options) {
   }
   validate(problem, /*any_length=*/true);
   check_table(problem, options);
+  // A window that hides nothing, as those of models do on short texts, shall not keep kernels away;
+  // and one of the keys up to the query's own place is the causal mask.
+  Window& window = problem.window;
+  if (window == Window{-1, 0}) problem.mask = Mask::kCausal;
+  const bool causal = problem.mask == Mask::kCausal;
+  const bool all_left = window.left < 0 || window.left >= problem.key_len() - 1;
+  const bool all_right = window.right < 0 || causal || window.right >= problem.seq_len - 1;
+  if (all_left && all_right) window = {};
   return problem;
 }
 

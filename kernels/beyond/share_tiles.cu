@@ -7,7 +7,7 @@
 //              and rows without queries where a model's heads share keys.
 // Changed      From causal: a CTA's query tiles are no longer whole. The rows of a tile are the
 //              queries of all heads that share keys, as in split_keys, and TMA collects them. K and
-//              V may be in pages, one box per page.
+//              V may be in pages, a box per page or tile.
 // Run          cmake --build --preset emulator --target beyond &&
 //              build/emulator/bin/beyond share_tiles --q-len 100 --kv-len 1000 --kv-heads 1
 #include <algorithm>
@@ -64,7 +64,6 @@ constexpr float kFar<__half> = 6.0f;
 template <int kHeadDim, int kConsumers>
 struct Config {
   static constexpr int kWarpgroups = kConsumers;            // consumers, 64 rows each
-  static constexpr int kBlockM = kWarpgroups * 64;          // rows per CTA
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
   static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
   static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
@@ -74,6 +73,10 @@ struct Config {
   // A launch gives all threads equally many registers; the producer returns what two consumers
   // need. With one there are enough for all.
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static_assert(kWarpgroups == 1 || kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
+                                        kLaunchRegisters - kProducerRegisters,
+                "otherwise a consumer would wait for registers without end");
   // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
   enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
@@ -104,9 +107,9 @@ struct Tile {
   int sequence;
   int query, queries;  // its first query in the sequence; from there to the sequence's end
   int q_row, key_row;  // its first row in a head of Q; the sequence's first key in a head of K
-  int kv_len;          //
-  int diagonal;        // query i of the tile sees the keys below min(kv_len, i + diagonal)
-  int key_tiles;       // at least one, though no query may see a key
+  int kv_len;
+  int diagonal;   // query i of the tile sees the keys below min(kv_len, i + diagonal)
+  int key_tiles;  // at least one, though no query may see a key
 };
 
 // What a CTA computes of a query tile: some of its key tiles, from the last one to the first.
@@ -150,18 +153,27 @@ class Share {
  public:
   __device__ explicit Share(const Shape& shape)
       : shape_(shape), packs_(shape.heads / shape.pack), tile_queries_(kWarpgroups * shape.span) {
-    const int numbers = shape.sequences * shape.row_tiles;
     uint64_t total = 0;
-    for (int first = 0; first < numbers; first += 32) total += units_from(first, numbers);
+    for (int first = 0; first < numbers(); first = after(first)) total += units_from(first);
     share_ = int((total + gridDim.x - 1) / gridDim.x);
     const uint64_t share_begin = min(uint64_t(share_) * blockIdx.x, total);
     end_ = int(min(uint64_t(share_), total - share_begin));
-    // The tile that has the first of them.
-    uint64_t begin = 0;
-    for (; end_ > 0; number_ += 32) {
-      const uint32_t units = units_from(number_, numbers);
-      if (begin + units > share_begin) break;
-      begin += units;
+    // The tile that has the first of them: among which 32 tiles, and then which of these.
+    uint64_t begin = 0, units = 0;
+    for (int first = 0; end_ > 0; first = after(first), begin += units) {
+      units = units_from(first);
+      if (begin + units <= share_begin) continue;
+      const int lane = int(threadIdx.x) % 32;
+      uint32_t upto = units_of(first + lane);
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const uint32_t before = __shfl_up_sync(0xffffffffu, upto, distance);
+        if (lane >= distance) upto += before;
+      }
+      const int i = __ffs(__ballot_sync(0xffffffffu, begin + upto > share_begin)) - 1;
+      const uint32_t before = __shfl_sync(0xffffffffu, upto, max(i - 1, 0));
+      begin += i > 0 ? before : 0;
+      number_ = first + i;
+      break;
     }
     begin_ = -int(share_begin - begin);
   }
@@ -175,6 +187,7 @@ class Share {
       const int units = segment.tile.key_tiles * packs_;
       if (begin_ + units > at_) break;
       begin_ += units;
+      if (segment.tile.queries <= 0) number_ = end_of_sequence(number_) - 1;
     }
     const int key_tiles = segment.tile.key_tiles, pack = (at_ - begin_) / key_tiles;
     const int tile_begin = begin_ + pack * key_tiles, tile_end = tile_begin + key_tiles;
@@ -182,20 +195,32 @@ class Share {
     segment.head = pack * shape_.pack;
     segment.first_key_tile = tile_end - end;
     segment.key_tiles = end - at_;
-    // Shares before this one that have some of the tile's units, and those behind.
+    // Shares before this one that have some of the tile's units; this one, and those behind.
     segment.part = (max(-tile_begin, 0) + share_ - 1) / share_;
-    segment.parts = segment.part + (max(tile_end, 1) + share_ - 1) / share_;
+    segment.parts = segment.part + (tile_end + share_ - 1) / share_;
     segment.first_cta = blockIdx.x - segment.part;
     at_ = end;
     return segment;
   }
 
  private:
-  // The units of up to 32 query tiles from `first` on.
-  __device__ uint32_t units_from(int first, int numbers) const {
-    const int number = first + int(threadIdx.x) % 32;
-    const int key_tiles = number < numbers ? tile_of(shape_, number, tile_queries_).key_tiles : 0;
-    return packs_ * __reduce_add_sync(0xffffffffu, uint32_t(key_tiles));
+  __device__ int numbers() const { return shape_.sequences * shape_.row_tiles; }
+  // The units of a query tile, of all packs.
+  __device__ uint32_t units_of(int number) const {
+    return number < numbers() ? tile_of(shape_, number, tile_queries_).key_tiles * packs_ : 0;
+  }
+  // Those of 32 query tiles together.
+  __device__ uint32_t units_from(int first) const {
+    return __reduce_add_sync(0xffffffffu, units_of(first + int(threadIdx.x) % 32));
+  }
+  // The next 32. What is left of a sequence that ends before the longest one is passed over.
+  __device__ int after(int first) const {
+    const int last = first + 31;
+    const bool ended = last < numbers() && tile_of(shape_, last, tile_queries_).queries <= 0;
+    return ended ? end_of_sequence(last) : first + 32;
+  }
+  __device__ int end_of_sequence(int number) const {
+    return (number / shape_.row_tiles + 1) * shape_.row_tiles;
   }
 
   const Shape& shape_;
@@ -293,7 +318,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     for (uint64_t& full : smem.segment_full) ptx::mbarrier_init(&full, 1);
     ptx::fence_mbarrier_init();
   }
-  // Rows of Q that no box brings, where 64 is no multiple of a pack, are zeros.
+  // Rows of Q that no box brings, where 64 is no multiple of a pack, are zeros at first and then
+  // what was O there. They have no part in other rows.
   const int used_rows = shape.pack * shape.span;
   for (int i = threadIdx.x; i < C::kBuffers * C::kWarpgroups * C::kSlabs * (64 - used_rows) * 8;
        i += C::kThreads) {
@@ -303,7 +329,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   ptx::fence_proxy_async();  // wgmma reads them by another path
   __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
 
-  // Returns which row of 64 of its tile, counted over all heads, a query of a head is in O.
+  // Returns which row a query of a head is, counted over all heads as in a contiguous O.
   const auto row_of = [&](const Segment& segment, int head, int query) {
     const int block = shape.cu_seqlens_q ? 0 : segment.tile.sequence;
     return (size_t(block) * shape.heads + segment.head + head) * shape.q_rows + segment.tile.q_row +
@@ -394,7 +420,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       Segment segment = begin(0);
       for (uint32_t t = 0; segment.key_tiles > 0; t++) {
         const Segment its = segment;
-        for (int n = its.first_key_tile + its.key_tiles - 1; n >= its.first_key_tile; n--) {
+        const int last = its.first_key_tile + its.key_tiles - 1;
+        for (int n = last; n >= its.first_key_tile; n--) {
           const Place place = place_of(its, n);
           load_tile(map_k, smem.sK, &smem.k_full[n_block % C::kStages], smem.k_empty, n_block,
                     place);
@@ -402,7 +429,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           v_place = place;
           n_block++;
           // The next segment is known so early that its Q is loaded in time.
-          if (n == its.first_key_tile + its.key_tiles - 1) segment = begin(t + 1);
+          if (n == last) segment = begin(t + 1);
         }
       }
       if (n_block > 0) load_v();
@@ -641,7 +668,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       return (2 * (segment.first_cta + part) + (part == 0)) * C::kWarps + warp;
     };
     uint32_t part = segment.part, parts = segment.parts, step = 1;
-    // As many as make two rounds; up to four in one.
+    // As many as make two rounds; up to five in one.
     uint32_t fan = 4;
     while (fan > 4 ? fan * fan < parts : fan < parts) fan++;
     for (int round = 0;; round++) {
@@ -874,7 +901,7 @@ struct Launcher {
 
   static void run(const Attention<T>& a) {
     const long long rows = (long long)(a.heads / a.kv_heads) * a.seq_len;  // of a head of keys
-    rows <= 64 ? run_with<1>(a) : run_with<2>(a);
+    rows <= 64 || a.seq_len == 1 ? run_with<1>(a) : run_with<2>(a);
   }
   template <int kConsumers>
   static void run_with(const Attention<T>& a) {
@@ -910,13 +937,13 @@ struct Launcher {
     const auto bytes = [](long long elements) { return uint64_t(elements) * sizeof(T); };
     // Boxes of 64 columns of `span` queries of `pack` heads.
     const auto row_map = [&](const T* tensor, const Strides& strides) {
-      return make_tensor_map(tensor,
-                             {kHeadDim, uint64_t(shape.pack), uint64_t(a.q_rows),
-                              uint64_t(a.heads / shape.pack), blocks},
-                             {bytes(strides.head), bytes(strides.row),
-                              bytes(strides.head) * shape.pack, bytes(strides.block)},
-                             {64, uint32_t(shape.pack), uint32_t(shape.span), 1, 1},
-                             layout::SwizzleMode::k128Bytes);
+      return make_tensor_map(
+          tensor,
+          {kHeadDim, uint64_t(shape.pack), uint64_t(a.q_rows), uint64_t(a.heads / shape.pack),
+           blocks},
+          {bytes(strides.head), bytes(strides.row),
+           bytes(strides.head) * (a.heads > shape.pack ? shape.pack : 1), bytes(strides.block)},
+          {64, uint32_t(shape.pack), uint32_t(shape.span), 1, 1}, layout::SwizzleMode::k128Bytes);
     };
     // Boxes of 64 columns of the keys of one page, or of a tile.
     const auto key_map = [&](const T* tensor, const Strides& strides) {

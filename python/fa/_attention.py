@@ -201,8 +201,9 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
             raise BadInput(f"{name} is {value!r}, but fa takes True or False")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (float, numbers.Real)) or not 1e-30 <= scale <= 1000):
         raise BadInput(f"scale is {scale!r}, but fa takes a number from 1e-30 to 1000, or None for 1 / sqrt(head_dim)")
-    if softcap is not None and (isinstance(softcap, bool) or not isinstance(softcap, (float, numbers.Real)) or not 0 <= float(softcap) < math.inf):
-        raise BadInput(f"softcap is {softcap!r}, but fa takes a number above 0, or None for no cap")
+    if softcap is not None and (isinstance(softcap, bool) or not isinstance(softcap, (float, numbers.Real)) or
+                                softcap != 0 and not 1e-30 <= softcap <= 1e30):
+        raise BadInput(f"softcap is {softcap!r}, but fa takes a number from 1e-30 to 1e30, or None for no cap")
     if layout not in (None, "bhnd", "bnhd"):
         raise BadInput(f"layout is {layout!r}, but fa takes 'bhnd' or 'bnhd'")
     compiling = torch is not None and torch.compiler.is_compiling()
@@ -217,18 +218,34 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     if block_table is not None and seqused_k is not None:
         given.update(block_table=block_table, seqused_k=seqused_k)
     given.update({name: each for name, each in (("sinks", sinks), ("alibi_slopes", alibi_slopes)) if each is not None})
+    left, right = _window_of(window)
+    if (left, right) == (-1, 0):  # is the causal mask
+        causal, right = True, -1
+    if _hides_nothing(left, right, causal, q, k, layout == "bnhd", block_table is not None):
+        left = right = -1
     return module, Given(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse),
-                         None if scale is None else float(scale), bool(check), bool(deterministic), descales, _window_of(window), float(softcap or 0))
+                         None if scale is None else float(scale), bool(check), bool(deterministic), descales, None if left == right == -1 else (left, right), float(softcap or 0))
 
 
-def _window_of(window: Any) -> tuple[int, int] | None:
+def _window_of(window: Any) -> tuple[int, int]:
     try:
         left, right = (-1, -1) if window is None else map(operator.index, window)
     except (TypeError, ValueError):  # they are no integers, or not two
         left = right = -2
     if not (-1 <= left <= 1 << 30 and -1 <= right <= 1 << 30):
         raise BadInput(f"window is {window!r}, but fa takes (left, right), numbers of keys from 0 to 1073741824, or -1 for all")
-    return None if left == right == -1 else (left, right)
+    return left, right
+
+
+def _hides_nothing(left: int, right: int, causal: bool, q: Any, k: Any, bnhd: bool, pages: bool) -> bool:
+    """Whether a window is as long as the keys, as those of models are for short texts, so that any kernel will do."""
+    try:
+        queries, keys = (each.shape[-3 if bnhd else -2] for each in (q, k))
+    except (AttributeError, IndexError, TypeError):  # it is refused later
+        return False
+    if pages:  # their number says nothing of a sequence's length
+        return left < 0 and (right < 0 or causal)
+    return (left < 0 or left >= keys - 1) and (right < 0 or causal or right >= queries - 1)
 
 
 def _is_length(most: Any) -> bool:

@@ -48,7 +48,9 @@ def _forward(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.T
     if (cu_seq_lens_q is None) != (cu_seq_lens_k is None) or attention_mask is not None and cu_seq_lens_q is not None:
         raise BadInput("cu_seq_lens_q and cu_seq_lens_k belong together, and packed texts have no padding: pass both, or attention_mask")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    if window is None and sliding_window is not None and kv_len > sliding_window:
+    if getattr(module, "compressor", None) is not None:  # DeepSeek V4's: it adds keys, and lengthens the mask
+        raise BadInput(_OWN_MASK)
+    if window is None and sliding_window is not None and kv_len > sliding_window + (not causal):
         raise BadInput(f"this model calls its attention with a window of {sliding_window} keys, which its mask of {kv_len} keys does not have: choose "
                        "attn_implementation='sdpa'")
     if window is not None and not causal and q_len != kv_len:
@@ -93,8 +95,8 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
           mask_function: Any = causal_mask_function, attention_mask: torch.Tensor | None = None, device: Any = None,
           **_: Any) -> torch.Tensor | None:
     """What AttentionMaskInterface asks for: which of the tokens so far are no padding, (batch, tokens), or None for all. Not every
-    model with a window tells its attention so, but each hands it the mask. So a window is a third dimension of it, as long as the
-    keys that a causal query sees, and tokens without padding are none: (batch, 0, window)."""
+    model with a window tells its attention so, but each hands it the mask. So a window is a dimension of it, as long as the keys
+    that a causal query sees, and tokens without padding are none: (batch, window, 0)."""
     end = int(q_offset) + q_length
     left, right = _judge(mask_function, end)
     tokens = end - kv_offset if right == 0 else kv_length
@@ -111,14 +113,14 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
         raise BadInput(_OWN_MASK)
     if attention_mask is None:
         attention_mask = torch.ones(batch_size, 0, dtype=torch.bool, device=device)
-    return attention_mask[:, :, None].expand(-1, -1, left + 1)
+    return attention_mask[:, None].expand(-1, left + 1, -1)
 
 
 def _apart(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, int | None]:
     """The tokens and the window of what _mask returns."""
     if mask is None or mask.dim() != 3:
         return mask, None
-    return mask[:, :, 0] if mask.shape[1] else None, mask.shape[2]
+    return mask[:, 0] if mask.shape[2] else None, mask.shape[1]
 
 
 def _judge(function: Any, end: int) -> tuple[int, int]:
