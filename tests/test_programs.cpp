@@ -238,6 +238,32 @@ TEST(Programs, ScoresAreScaledAndRecorded) {
   EXPECT_EQ(seen, (std::vector<std::string>{"flat1.0", "flat30.0", "growing1.0", "growing30.0"}));
 }
 
+// What each option asks for is in the record, and has been computed: without a key a row is zeros.
+TEST(Programs, WhatHappensToScoresIsRecorded) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "r.json";
+  const ProgramResult result = shell(
+      "$BIN/plain --window -1,3 --softcap 2 --alibi sequence --sink" + kSmall + "--json " + path);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json record = Json::parse(read_file(path))["records"][0];
+  EXPECT_EQ(record["status"], "passed");
+  EXPECT_EQ(record["window"], Json({-1, 3}));
+  EXPECT_EQ(record["softcap"], 2.0);
+  EXPECT_EQ(record["alibi"], "sequence");
+  EXPECT_EQ(record["sinks"], true);
+  for (const auto& [option, sentence] :
+       {std::pair{"--window=1", "--window"},
+        {"--window 3,", "--window"},
+        {"--window 3,-2", "Value -2 not in range -1 to 1073741824"},
+        {"--softcap -1", "--softcap must be above 0"},
+        {"--alibi some", "some not in {none,head,sequence}"},
+        {"--window 3,0 --protocol quick", "--window does not go with --protocol"}}) {
+    const ProgramResult refused = shell(std::string("$BIN/plain ") + option + kSmall);
+    EXPECT_EQ(refused.exit_code, 2) << option;
+    EXPECT_CONTAINS(refused.err, sentence);
+  }
+}
+
 // ---- bad: one sentence on stderr, exit code 2, nothing left behind ------------------------------
 struct BadCommand {
   std::string arguments;  // in a folder with the files below
