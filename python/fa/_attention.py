@@ -173,7 +173,7 @@ class Given(NamedTuple):
 
 def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | None, scale: float | None, causal: bool, cu_seqlens_q: Any,
              cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None, block_table: Any, seqused_k: Any,
-             return_lse: bool, check: bool, deterministic: bool, window: Any, softcap: Any, sinks: Any, alibi_slopes: Any,
+             return_lse: bool, check: bool, deterministic: bool, window: Any, softcap: float | None, sinks: Any, alibi_slopes: Any,
              *descales: Any) -> tuple[Any, Given]:
     """What has run() and plan() for tensors of this kind, and what these take."""
     torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
