@@ -240,18 +240,21 @@ namespace {
 size_t beside_events(cudaGraph_t graph) {
   constexpr char kWhat[] = "reading a CUDA graph";
   size_t node_count = 0, edge_count = 0;
-  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) {
+  // A kernel may begin before the one that it follows is over, and waits for it by itself. Such an
+  // edge has data, which must be asked for, too.
+  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to, cudaGraphEdgeData* data) {
 #if CUDART_VERSION >= 13000
-    return cudaGraphGetEdges(graph, from, to, nullptr, &edge_count);
+    return cudaGraphGetEdges(graph, from, to, data, &edge_count);
 #else
-    return cudaGraphGetEdges(graph, from, to, &edge_count);
+    return cudaGraphGetEdges_v2(graph, from, to, data, &edge_count);
 #endif
   };
   check_cuda(cudaGraphGetNodes(graph, nullptr, &node_count), kWhat);
-  check_cuda(edges_of(nullptr, nullptr), kWhat);
+  check_cuda(edges_of(nullptr, nullptr, nullptr), kWhat);
   std::vector<cudaGraphNode_t> nodes(node_count), from(edge_count), to(edge_count);
   check_cuda(cudaGraphGetNodes(graph, nodes.data(), &node_count), kWhat);
-  check_cuda(edges_of(from.data(), to.data()), kWhat);
+  std::vector<cudaGraphEdgeData> data(edge_count);
+  check_cuda(edges_of(from.data(), to.data(), data.data()), kWhat);
   std::map<cudaGraphNode_t, size_t> number;
   std::vector<bool> is_event;
   for (const cudaGraphNode_t node : nodes) {
@@ -270,26 +273,27 @@ LaunchGraph::LaunchGraph(const std::function<void()>& body) : state_(std::make_s
   constexpr char kWhat[] = "recording launches into a CUDA graph";
   // Relaxed: libraries may allocate memory meanwhile.
   check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), kWhat);
-  cudaGraph_t recorded = nullptr;
-  const auto end = [&] { return cudaStreamEndCapture(stream(), &recorded); };
+  struct Recorded {
+    cudaGraph_t graph = nullptr;
+    ~Recorded() {
+      if (graph) cudaGraphDestroy(graph);
+    }
+  } recorded;
+  const auto end = [&] { return cudaStreamEndCapture(stream(), &recorded.graph); };
   try {
     body();
   } catch (...) {
     end();
-    if (recorded) cudaGraphDestroy(recorded);
     cudaGetLastError();
     throw;
   }
   check_cuda(end(), kWhat);
-  const size_t beside = beside_events(recorded);
+  const size_t beside = beside_events(recorded.graph);
   if (beside > 0) {
-    cudaGraphDestroy(recorded);
     throw BackendError(std::string(kWhat) + ": of them " + std::to_string(beside) +
                        " could run while a time is taken that does not wait for them");
   }
-  const cudaError_t made = cudaGraphInstantiate(&state_->graph, recorded, 0);
-  cudaGraphDestroy(recorded);
-  check_cuda(made, kWhat);
+  check_cuda(cudaGraphInstantiate(&state_->graph, recorded.graph, 0), kWhat);
   check_cuda(cudaGraphUpload(state_->graph, stream()), kWhat);
 }
 void LaunchGraph::launch() {

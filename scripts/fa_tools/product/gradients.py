@@ -90,7 +90,8 @@ class Reference:
         self.tolerance = []
         for each, squares in zip(expected, of_rows):
             each += u**2 * squares + least**2 * q.shape[-1]
-            few = 1 if each.shape[-1] >= TILE else 2  # of a few rows an error is less like its mean
+            rows = in_tiles(each).square() / in_tiles(each.square()).clamp_min(1e-300)  # as many equal ones would have such a sum
+            few = 1 + (rows < TILE / 4)  # of a few rows an error is less like its mean
             self.tolerance.append(few * 1.5 * (in_tiles(each) / in_tiles(squares).clamp_min(1e-300)).sqrt())
 
     def squares_of_error(self, torch, found, signs=(1, 1, 1)):
