@@ -70,11 +70,11 @@ const Kernel* recording_twin(const Kernel& kernel) {
 
 const Kernel& find_kernel(std::string_view name_or_number) {
   const bool next = name_or_number.ends_with(kNext);
-  const std::string name(name_or_number);
+  const std::string name(name_or_number), beyond = "beyond/" + name;
   std::string number = name.substr(0, name.size() - (next ? kNext.size() : 0));
   if (number.size() == 1) number.insert(0, "0");
   for (const Kernel& kernel : kernels()) {
-    if (kernel.name == name || kernel.name == "beyond/" + name ||
+    if (kernel.name == name || kernel.name == beyond ||
         (number.size() == 2 && kernel.name.starts_with(number + "_") && is_next(kernel) == next)) {
       return kernel;
     }
