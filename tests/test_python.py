@@ -1649,9 +1649,48 @@ class Torch(Sentences):
         self.assertTrue(torch.equal(call(torch._neg_view(q)), call(-q)))  # of which torch makes the numbers for an operator
         with unittest.mock.patch("fa._torch._operator", None):
             self.assert_right(call(q), q, k, v)  # and where nobody does, torch is not asked
-        with unittest.mock.patch.dict(fa._torch._calls, dict.fromkeys(range(10_000)), clear=True):  # as after a long decoding
-            call(q)
-            self.assertEqual(len(fa._torch._calls), 1)
+        for kept in (fa._torch._calls, fa._torch._again):  # as after a long decoding
+            with unittest.mock.patch.dict(kept, dict.fromkeys(range(10_000)), clear=True), unittest.mock.patch("fa._torch.run_again"):
+                fa._torch.run_again.return_value = None
+                call(q)
+                self.assertEqual(len(kept), 1)
+
+    def test_a_call_like_one_before(self):
+        """It is not judged again. What its options and layouts do not decide is looked at each time."""
+        q, k, v = self.tensors((1, 2, 128, 64), dtype=torch.bfloat16)
+        options = {"kernel": "plain", "layout": "bhnd", "scale": 1, "softcap": 1, "window": (30, 20), "return_lse": True}
+        with unittest.mock.patch("fa._torch._calls", {}), unittest.mock.patch("fa._torch._again", {}):
+            first = fa.attention(q, k, v, **options)
+            with unittest.mock.patch("fa._attention._checked", None):
+                for one, other in zip(first, fa.attention(q.clone(), k.clone(), v.clone(), **options)):
+                    self.assertTrue(torch.equal(one, other))
+            for name, alike in (("kernel", ["plain"]), ("scale", True), ("softcap", True), ("window", (30.0, 20)), ("causal", [False]), ("check", 2)):
+                with self.subTest(name), self.assertRaisesRegex(fa.BadInput, f"^{name} is "):
+                    fa.attention(q, k, v, **{**options, name: alike})
+            turned, shifted = q.transpose(1, 2).contiguous().transpose(1, 2), torch.empty(q.numel() + 4, dtype=q.dtype, device=q.device)[4:].view_as(q)
+            for one, other in zip(first, fa.attention(turned, k, v, **options)):
+                self.assertTrue(torch.equal(one, other))
+            for one, other in zip(fa.attention(-q, k, v, **options), fa.attention(torch._neg_view(q), k, v, **options)):
+                self.assertTrue(torch.equal(one, other))
+            with torch.autograd.forward_ad.dual_level():
+                for words, tensors in (("^q begins at an address that is not a multiple of 16 bytes", (shifted, k, v)),
+                                       ("^k is of type list", (q, [k], v)),
+                                       ("^scores with a window, .* have no gradients in fa", (q.clone().requires_grad_(), k, v)),
+                                       ("^fa has no forward-mode derivatives", (torch.autograd.forward_ad.make_dual(q, k), k, v))):
+                    with self.subTest(words), self.assertRaisesRegex(fa.BadInput, words):
+                        fa.attention(*tensors, **options)
+            for dtype in (torch.bfloat16, torch.float16):
+                with torch.autocast(q.device.type, dtype=dtype):
+                    self.assertEqual(fa.attention(q, k, v, **options)[0].dtype, dtype)
+            causal, plain = torch.tensor(True), {"kernel": "plain", "layout": "bhnd"}
+            for value in (True, False):
+                causal.fill_(value)
+                self.assertTrue(torch.equal(fa.attention(q, k, v, causal=causal, **plain), fa.attention(q, k, v, causal=value, **plain)))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for _ in range(2):
+                    fa.attention(*self.tensors((1, 20, 8, 64)), kernel="plain")
+            self.assertEqual([each.filename for each in caught], [__file__] * 2)
 
     # ---- on a GPU
     def gpu(self, count=1):

@@ -1,6 +1,7 @@
 """fa.attention, and how it sees the tensors of other libraries: torch's, NumPy's, and by DLPack anyone's."""
 
 import ctypes
+import functools
 import math
 import numbers
 import operator
@@ -15,6 +16,13 @@ from ._library import BEST, BadInput, Call, Packed, Paged, Plan
 
 Tensor = TypeVar("Tensor")
 _LEGACY_STREAM = 1  # CUDA's default stream, as DLPack numbers streams
+
+
+@functools.cache  # an import of what is there takes as long as an output's allocation
+def _of_torch() -> Any:
+    from . import _torch
+
+    return _torch
 
 
 @overload
@@ -123,9 +131,22 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     Raises BadInput for a wrong argument, Unsupported where this GPU cannot run the kernel, and LaunchError with CUDA's
     error or the emulator's report. All three are fa.Error.
     """
+    # A call like one before need not be judged again, which takes longer than all the rest. Options are known by their types
+    # as well, because 1 and True are the same key, and a window by its text.
+    torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
+    result: Tensor | tuple[Tensor, Tensor] | None
+    options = None
+    if (torch is not None and type(q) is torch.Tensor and not torch.compiler.is_compiling() and q_descale is k_descale is v_descale is
+            cu_seqlens_q is cu_seqlens_k is max_seqlen_q is max_seqlen_k is block_table is seqused_k is sinks is alibi_slopes is None):
+        options = (kernel, type(kernel), layout, scale, type(scale), softcap, type(softcap), causal, return_lse, check, deterministic,
+                   None if window is None else repr(window))
+        result = _of_torch().run_again(q, k, v, options)
+        if result is not None:
+            return result
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,
-                             seqused_k, return_lse, check, deterministic, window, softcap, sinks, alibi_slopes, q_descale, k_descale, v_descale)
-    result: Tensor | tuple[Tensor, Tensor] = module.run(given)
+                             seqused_k, return_lse, check, deterministic, window, softcap, sinks, alibi_slopes, q_descale, k_descale, v_descale,
+                             options=options)
+    result = module.run(given)
     return result
 
 
@@ -164,6 +185,7 @@ class Given(NamedTuple):
     descales: tuple[Any, Any, Any] = (None, None, None)  # of q, k and v of e4m3
     window: tuple[int, int] | None = None
     softcap: float = 0.0
+    options: tuple[object, ...] | None = None  # as a call had them that need not be judged again on the same layouts
 
     @property
     def plain_scores(self) -> bool:
@@ -174,9 +196,9 @@ class Given(NamedTuple):
 def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | None, scale: float | None, causal: bool, cu_seqlens_q: Any,
              cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None, block_table: Any, seqused_k: Any,
              return_lse: bool, check: bool, deterministic: bool, window: Any, softcap: float | None, sinks: Any, alibi_slopes: Any,
-             *descales: Any) -> tuple[Any, Given]:
+             *descales: Any, options: tuple[object, ...] | None = None) -> tuple[Any, Given]:
     """What has run() and plan() for tensors of this kind, and what these take."""
-    torch: Any = sys.modules.get("torch")  # a program that has no tensor of torch need not load it
+    torch: Any = sys.modules.get("torch")
     module: Any = _Arrays
     if torch is not None and isinstance(q, torch.Tensor):
         from . import _torch as module
@@ -207,11 +229,16 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     if layout not in (None, "bhnd", "bnhd"):
         raise BadInput(f"layout is {layout!r}, but fa takes 'bhnd' or 'bnhd'")
     compiling = torch is not None and torch.compiler.is_compiling()
-    if layout is None and cu_seqlens_q is None and block_table is None and not compiling:
-        _warn_of_order(q, k)
+    if layout is None and cu_seqlens_q is None and block_table is None and not compiling and _is_of_doubtful_order(q, k):
+        options = None  # each such call warns
+        warnings.warn(f"q has the shape {tuple(q.shape)}: {q.shape[1]} heads of {q.shape[2]} rows? With tokens before heads, as "
+                      "FlashAttention has them, pass layout='bnhd', else layout='bhnd'", UserWarning, stacklevel=3)
     if layout == "bnhd" and not compiling and is_of_one_order(str(kernel)):
+        options = None
         warnings.warn(f"kernel {kernel} takes (batch, heads, seq_len, head_dim) alone: q, k, v and the result are copied", UserWarning,
                       stacklevel=3)
+    if not type(causal) is type(return_lse) is type(check) is type(deterministic) is bool:
+        options = None  # a tensor with a truth value is a key, but may change
     given = {"q": q, "k": k, "v": v}
     if cu_seqlens_q is not None and cu_seqlens_k is not None:
         given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
@@ -221,10 +248,11 @@ def _checked(q: Any, k: Any, v: Any, kernel: int | str | None, layout: str | Non
     left, right = _window_of(window)
     if (left, right) == (-1, 0):  # is the causal mask
         causal, right = True, -1
-    if _hides_nothing(left, right, causal, q, k, layout == "bnhd", block_table is not None):
+    if window is not None and _hides_nothing(left, right, causal, q, k, layout == "bnhd", block_table is not None):
         left = right = -1
     return module, Given(given, str(kernel), layout == "bnhd", bool(causal), max_seqlen_q, max_seqlen_k, bool(return_lse),
-                         None if scale is None else float(scale), bool(check), bool(deterministic), descales, None if left == right == -1 else (left, right), float(softcap or 0))
+                         None if scale is None else float(scale), bool(check), bool(deterministic), descales,
+                         None if left == right == -1 else (left, right), float(softcap or 0), options)
 
 
 def _window_of(window: Any) -> tuple[int, int]:
@@ -255,13 +283,11 @@ def _is_length(most: Any) -> bool:
         return False
 
 
-def _warn_of_order(q: Any, k: Any) -> None:
-    """Warns of what is likely in FlashAttention's order: as many heads of q as of k, and more than either has rows."""
+def _is_of_doubtful_order(q: Any, k: Any) -> bool:
+    """Whether this is likely in FlashAttention's order: as many heads of q as of k, and more than either has rows."""
     of_q: Any = getattr(q, "shape", ())
     of_k: Any = getattr(k, "shape", ())
-    if len(of_q) == len(of_k) == 4 and of_q[1] == of_k[1] > max(of_q[2], of_k[2]):
-        warnings.warn(f"q has the shape {tuple(of_q)}: {of_q[1]} heads of {of_q[2]} rows? With tokens before heads, as FlashAttention has "
-                      "them, pass layout='bnhd', else layout='bhnd'", UserWarning, stacklevel=4)
+    return len(of_q) == len(of_k) == 4 and bool(of_q[1] == of_k[1] > max(of_q[2], of_k[2]))
 
 
 class View(NamedTuple):

@@ -3,7 +3,7 @@ gradients, fa::attention_backward, and fa::attention_fp8 for tensors of e4m3."""
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -20,8 +20,21 @@ def _outputs(q: torch.Tensor, bnhd: bool, return_lse: bool) -> tuple[torch.Tenso
     return o, q.new_empty((q.transpose(-3, -2) if bnhd else q).shape[:-1], dtype=torch.float32)
 
 
-# What check() has found right and the library is told, by what of a call's arguments decides it.
+Kept = TypeVar("Kept")
+# What check() has found right and the library is told, by what of a call's arguments decides it. What is kept has no pointers.
 _calls: dict[tuple[object, ...], _library.Call] = {}
+# The same by the options of fa.attention, as the program gave them, with what of them _launch() takes.
+_again: dict[tuple[object, ...], tuple[_library.Call, bool, bool]] = {}
+
+
+def _layouts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[object, ...]:
+    return (q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+
+
+def _remember(kept: dict[tuple[object, ...], Kept], key: tuple[object, ...], value: Kept) -> None:
+    if len(kept) >= 10_000:  # each key that decoding adds makes another layout
+        kept.clear()
+    kept[key] = value
 
 
 def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal: bool = False,
@@ -31,7 +44,7 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
          scale: float | None = None, bnhd: bool = False, checked: bool = True,
          deterministic: bool = False,  # which is for the gradients
          window: Sequence[int] | None = None, softcap: float = 0.0, sinks: torch.Tensor | None = None,
-         alibi_slopes: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+         alibi_slopes: torch.Tensor | None = None, options: tuple[object, ...] | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
     if bnhd and is_of_one_order(kernel):
         q, k, v = (each.transpose(-3, -2).contiguous() for each in (q, k, v))
         o, lse = _run(q, k, v, kernel, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, return_lse, block_table,
@@ -39,12 +52,10 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
         return o.transpose(-3, -2).contiguous(), lse
     pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
     call = None
-    # What is kept has no pointers.
     dense = cu_seqlens_q is cu_seqlens_k is block_table is seqused_k is sinks is alibi_slopes is None
     of_window = None if window is None else (window[0], window[1])
     if dense and not (pointers[0] | pointers[1] | pointers[2]) & 15:
-        key = (kernel, causal, scale, of_window, softcap, bnhd, return_lse, checked, q.shape, q.stride(), q.dtype, q.device,
-               k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+        key = (kernel, causal, scale, of_window, softcap, bnhd, return_lse, checked, _layouts(q, k, v))
         call = _calls.get(key)
     if not call:
         lists = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "seqused_k": seqused_k,
@@ -55,9 +66,13 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
         out = views["q"]._replace(shape=tuple(q.shape), strides=None)  # contiguous in q's order
         call = settled(given, views, prepared(given, views, others, out))
         if dense:
-            if len(_calls) >= 10_000:  # each key that decoding adds makes another layout
-                _calls.clear()
-            _calls[key] = call
+            _remember(_calls, key, call)
+    if options:
+        _remember(_again, (options, _layouts(q, k, v)), (call, bnhd, return_lse))
+    return _launch(call, q, pointers, bnhd, return_lse)
+
+
+def _launch(call: _library.Call, q: torch.Tensor, pointers: tuple[int, int, int], bnhd: bool, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     o, lse = _outputs(q, bnhd, return_lse)
     _library.run(call, (*pointers, o.data_ptr()), _stream(q), 0 if lse is None else lse.data_ptr())
     return o, lse
@@ -232,16 +247,14 @@ def _run_fp8(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, q_descale: torch
              v_descale: torch.Tensor | None, kernel: str, causal: bool = False, scale: float | None = None, bnhd: bool = False,
              checked: bool = True) -> torch.Tensor:
     pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
-    key = (kernel, causal, scale, bnhd, checked, q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device,
-           v.shape, v.stride(), v.dtype, v.device)
+    key = (kernel, causal, scale, bnhd, checked, _layouts(q, k, v))
     known = None if (pointers[0] | pointers[1] | pointers[2]) & 15 else _calls_fp8.get(key)
     if not known:
         given = Given({"q": q, "k": k, "v": v}, kernel, bnhd, causal, None, None, False, scale, checked)
         views, _ = _views(given)
         call = prepared(given, views, None, views["q"]._replace(shape=tuple(q.shape), strides=None))
-        if len(_calls_fp8) >= 10_000:
-            _calls_fp8.clear()
-        known = _calls_fp8[key] = call, _library.workspace_of_fp8(call, _library.Fp8(), q.get_device() if q.is_cuda else 0)
+        known = call, _library.workspace_of_fp8(call, _library.Fp8(), q.get_device() if q.is_cuda else 0)
+        _remember(_calls_fp8, key, known)
     call, size = known
     fp8 = _fp8_of(q, k, bnhd, q_descale, k_descale, v_descale)
     o, workspace = _output_of_fp8(q), torch.empty(size, dtype=torch.uint8, device=q.device)
@@ -349,6 +362,28 @@ def plan(given: Given) -> _library.Plan:
     return plan_of(given, views, others, _fp8_of(q, k, given.bnhd, *given.descales) if q.dtype == torch.float8_e4m3fn else None)
 
 
+def run_again(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[object, ...]) -> Any:
+    """What run() returns for a call like one before, whose options and layouts are known to be right. None if there was none, or if
+    something else than these decides: whoever watches, gradients, autocast, where the tensors begin."""
+    if not type(q) is type(k) is type(v) is torch.Tensor or torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return None
+    if _is_watched() or forward_ad._current_level >= 0 or q.is_neg() or k.is_neg() or v.is_neg():
+        return None
+    kind = "cuda" if q.is_cuda else "cpu"
+    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != q.dtype:
+        return None
+    pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
+    try:
+        found = _again.get((options, _layouts(q, k, v)))
+    except TypeError:  # an array is no option, and no key
+        return None
+    if found is None or (pointers[0] | pointers[1] | pointers[2]) & 15:
+        return None
+    call, bnhd, return_lse = found
+    o, lse = _launch(call, q, pointers, bnhd, return_lse)
+    return (o, lse) if return_lse else o
+
+
 def run(given: Given) -> Any:
     """The operator. Where nobody watches, what it runs: torch takes longer to find that out than all the rest takes."""
     given, ordinary, gradients = _judged(given)  # gradients are made of log-sum-exp, too
@@ -360,10 +395,10 @@ def run(given: Given) -> Any:
         ordinary = ordinary and all(each is None or type(each) is torch.Tensor and not each.is_neg() for each in given.descales)
         return (_run_fp8 if ordinary else torch.ops.fa.attention_fp8.default)(q, k, v, *given.descales, given.kernel, given.causal, given.scale,
                                                                               given.bnhd, given.check)
-    call = _run if ordinary else _operator
-    o, lse = call(q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
-                  given.max_seqlen_k, given.return_lse or gradients, tensors.get("block_table"), tensors.get("seqused_k"), given.scale,
-                  given.bnhd, given.check, given.deterministic, given.window, given.softcap, tensors.get("sinks"), tensors.get("alibi_slopes"))
+    arguments = (q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
+                 given.max_seqlen_k, given.return_lse or gradients, tensors.get("block_table"), tensors.get("seqused_k"), given.scale,
+                 given.bnhd, given.check, given.deterministic, given.window, given.softcap, tensors.get("sinks"), tensors.get("alibi_slopes"))
+    o, lse = _run(*arguments, options=given.options) if ordinary else _operator(*arguments)
     if not given.return_lse:
         return o
     return o, torch.ops.fa.lse_of(lse, o) if gradients else lse
