@@ -482,6 +482,9 @@ class NumPy(Sentences):
         for causal, window, kernel in ((True, (-1, 0), "causal"), (True, (49, 0), "causal"), (False, (49, 59), "causal"), (True, (48, 0), "plain"),
                                        (False, (48, 59), "plain"), (False, (49, 58), "plain"), (False, (-1, 0), "causal")):
             self.assertEqual(fa.plan(*qkv, causal=causal, window=window).kernel, f"beyond/{kernel}", (causal, window))
+            # A program in C, too, whose window no Python has looked at.
+            call = fa._library.prepare("best", (2, 2, 60, 64), "float16", (2, 1, 50, 64), causal, scores=fa._library.Scores(window))
+            self.assertEqual(fa._library.plan(call).kernel, f"beyond/{kernel}", (causal, window))
 
     def test_sentences_of_scores(self):
         def refused(words, error=fa.BadInput, **options):
