@@ -1114,10 +1114,14 @@ class Transformers(unittest.TestCase):
     def test_what_is_refused(self):
         holes = self.padded.flip(1)
         holes[0, -1] = 1
+        deepseek = self.made(transformers.DeepseekV4ForCausalLM, transformers.DeepseekV4Config(  # its attention adds keys of its own
+            **{**self.SIZES, "num_key_value_heads": 1}, head_dim=64, layer_types=["sliding_attention", "compressed_sparse_attention"],
+            n_routed_experts=2, num_experts_per_tok=1, q_lora_rank=64, o_groups=2, o_lora_rank=32, index_n_heads=2, index_head_dim=64))
         for model, words, named in (
                 (self.mistral(20), "^attention_mask has padding between the tokens of a text, over which", {"attention_mask": holes}),
                 (self.llama, r"^attention_mask has the shape \(2, 1, 70, 70\), but with fa transformers takes \(batch, tokens\)$",
                  {"attention_mask": torch.ones(2, 1, 70, 70, dtype=torch.bool, device=self.DEVICE)}),
+                (deepseek, "^this model has a mask of its own, which fa does not have: ", {}),
                 (self.llama.float(), "^q is of float32, but fa takes float16 and bfloat16$", {})):
             model.set_attn_implementation("fa")
             with self.assertRaisesRegex(fa.BadInput, words), torch.no_grad():
