@@ -1098,6 +1098,12 @@ class Transformers(unittest.TestCase):
         self.near(*self.both(model, self.tokens))
         self.near(*self.both(model, self.tokens, attention_mask=self.padded), self.padded)
         self.near(*self.both(model, self.tokens, attention_mask=right), right)
+        for window in (68, 69):  # 69 keys to each side are all that 70 tokens have, and transformers makes no mask then
+            sizes = {**self.SIZES, "head_dim": 64, "query_pre_attn_scalar": 64, "sliding_window": window,
+                     "layer_types": ["sliding_attention", "full_attention"]}
+            model = self.made(transformers.T5GemmaEncoderModel, transformers.T5GemmaConfig(encoder=sizes, decoder=sizes, is_encoder_decoder=False))
+            self.near(*self.both(model, self.tokens, right="eager"))
+            self.near(*self.both(model, self.tokens, right="eager", attention_mask=self.padded), self.padded)
 
     def test_a_cap_and_sinks(self):
         sizes = {**self.SIZES, "head_dim": 64, "sliding_window": 20}
