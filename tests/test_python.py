@@ -1,6 +1,9 @@
 """The C entry point and Python's package `fa`, on the back end that the library was built for.
 
-Usage: test_python.py LIBFA [LIBFA_WITH_A_BUG]     libfa.so, and one of the checked build that has 02_no_syncwarp too
+Usage: test_python.py LIBFA [LIBFA_WITH_A_BUG] [ARGUMENTS OF unittest]
+
+libfa.so, and one of the checked build that has 02_no_syncwarp too. What else is there is unittest's: some classes or tests
+by name (NumPy Transformers.test_generate), or -k with a part of a name.
 
 On a GPU, with a Python that has torch, from the repository's root:
 
@@ -32,7 +35,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIBRARY, WITH_BUG = ([Path(each).resolve() for each in sys.argv[1:3]] + [None, None])[:2]
+LIBRARIES = [each for each in sys.argv[1:] if ".so" in each]
+LIBRARY, WITH_BUG = ([Path(each).resolve() for each in LIBRARIES] + [None, None])[:2]
 
 
 def answers(python, code):
@@ -2249,4 +2253,4 @@ class E4m3(Sentences):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0]], verbosity=2)
+    unittest.main(argv=[each for each in sys.argv if each not in LIBRARIES], verbosity=2)
