@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = ROOT / "bench" / "schema.json"
 RESULTS = ROOT / "bench" / "results"
+NOTEBOOK = ROOT / "docs" / "start.ipynb"
 SCHEMA_VERSION = 6
 
 

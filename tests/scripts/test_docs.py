@@ -388,6 +388,24 @@ class Outputs(ScriptTest):
         self.assertEqual(json.loads(file.read_text())["kernels"], {"08": "IMAD BRA LDSM"})
         self.assertEqual(self.outputs("--check").returncode, 0)
 
+    def test_times_in_the_notebook(self):
+        """The last part of a cell's output; all other cells and lines stay, as do letters beyond ASCII."""
+        def cells(last):
+            return {"cells": [{"id": name, "outputs": [{"text": ["05 ███\n", "What bounds it: a\n", last]}]} for name in ("run", "compare")]}
+
+        self.file.write_text("none\n")
+        file = self.root / "docs" / "start.ipynb"
+        file.parent.mkdir()
+        file.write_text(json.dumps(cells("µs 1\n"), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (self.root / "scripts" / "fa_tools" / "product" / "bounds.py").write_text(
+            "import sys\ndef main(): print('What bounds it: a\\nµs 2', *sys.argv[1:])\n", encoding="utf-8")
+        self.assertEqual(self.outputs("--check").returncode, 1)
+        self.assertEqual(self.outputs(file).returncode, 0)
+        right = cells("µs 2 05 06\n")
+        right["cells"][0] = cells("µs 1\n")["cells"][0]
+        self.assertEqual(file.read_text(encoding="utf-8"), json.dumps(right, indent=1, ensure_ascii=False) + "\n")
+        self.assertEqual(self.outputs("--check").returncode, 0)
+
 
 class ThisCheckout(ScriptTest):
     """What the chapters are made from is up to date."""

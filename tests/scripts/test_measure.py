@@ -18,7 +18,7 @@ from support import ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_results
 
 from tool_test import copy_repository
 
-from fa_tools import patches
+from fa_tools import patches, tools
 from fa_tools.cards import BOOK, card_of, cards, gpu_of, has_file
 from fa_tools.laboratory import adopt, measure, release
 from fa_tools.press import sync
@@ -315,6 +315,17 @@ class Adopt(InACopy):
             with mock.patch.object(adopt.Work, "call", call), contextlib.redirect_stdout(io.StringIO()):
                 adopt.main([word for step in steps for word in ("--only", step)] + ["05"])
             self.assertEqual([command for command in called if command[0] == "cmake" and command[1] == "--build"], first)
+
+    def test_what_shows_measured_times(self):
+        called = []
+
+        def call(work, command, **options):
+            called.append(command)
+            return subprocess.CompletedProcess(command, 1, "", "")
+        with mock.patch.object(adopt.Work, "call", call), mock.patch.object(measure, "merge", return_value=[]), contextlib.redirect_stdout(io.StringIO()):
+            adopt.main(["--from", "measured.tar"])
+        (of_outputs,) = [command for command in called if command[:2] == ["scripts/fa", "outputs"]]
+        self.assertLessEqual({tools.NOTEBOOK, ROOT / "docs" / "emulator" / "counts.md"}, set(of_outputs))
 
     def test_refused(self):
         self.assert_one_sentence(self.run_script(SCRIPTS / "fa", "adopt", "99"), "there is no kernel 99; they are 01, 02, ", ", 16, ", ", causal, ")

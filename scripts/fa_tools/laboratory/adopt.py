@@ -24,7 +24,7 @@ from fa_tools.product.tasks import FOLDER as TASKS, read_tasks
 from fa_tools.records import short_name
 from fa_tools.patches import changed, solutions, written_in
 from fa_tools.sources import CONSTANTS, kernel_names, source_of
-from fa_tools.tools import RESULTS, ROOT, Parser, Refused, fail, markdown_files, read_json, read_set, relative, write_json
+from fa_tools.tools import NOTEBOOK, RESULTS, ROOT, Parser, Refused, fail, markdown_files, read_json, read_set, relative, write_json
 
 EXAMPLE = """examples:
   scripts/fa adopt                      after a change: every kernel that has changed
@@ -219,7 +219,7 @@ def written_documents(kernels, work):
     shown = re.compile(rf"^\$ .*\b({'|'.join(map(short_name, kernels))})(_\w+)?\b", re.MULTILINE)
     chapters = [path for path in markdown_files() if shown.search(path.read_text(encoding="utf-8"))]
     for name in ("sync", "pictures", "outputs", "chart --docs", "timeline --docs", "sync"):
-        done = work.call(["scripts/fa", *name.split(), *(chapters if name == "outputs" else [])])
+        done = work.call(["scripts/fa", *name.split(), *([*chapters, NOTEBOOK] if name == "outputs" else [])])
         show_updates(done)
         for line in done.stderr.splitlines():
             if match := re.match(r"(\S+:\d+): (.*)", line):

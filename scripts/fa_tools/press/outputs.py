@@ -7,7 +7,8 @@ A fenced block of text whose first line is "$ " and a command shows what this co
     ...
     ```
 
-bench/main_loops.json has what the instructions of two main loops are, from which a picture is drawn.
+bench/main_loops.json has what the instructions of two main loops are, from which a picture is drawn. And the notebook
+ends the output of a cell with what bounds 05 and 06, which depends on committed times.
 
 A new block needs its first line only. What differs between machines, or with every line of comment in a source, is
 not shown: addresses, numbers of lines (kernels/08_swizzle.cu:…), threads. Neither is the table that the program broken
@@ -25,7 +26,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fa_tools.tools import ROOT, Parser, busy, fail, markdown_files, named, relative, text_of
+from fa_tools.tools import NOTEBOOK, ROOT, Parser, busy, fail, markdown_files, named, relative, text_of
 
 NVCC = ("scripts/fa inspect", "scripts/fa ptxas")  # these need CUDA's tools
 SETUP = 4  # and their exit code if one is missing
@@ -143,6 +144,15 @@ class Runner:
                 self.skipped.add(command)
         return json.dumps(data, indent=1) + "\n"
 
+    def notebook(self, old):
+        """The text that belongs into NOTEBOOK: scripts/run.sh 05 06 ends with what scripts/fa bounds prints of them."""
+        data = json.loads(old)
+        lines = next(cell for cell in data["cells"] if cell["id"] == "compare")["outputs"][0]["text"]
+        begin = next(i for i, line in enumerate(lines) if line.startswith("What bounds it: "))
+        shown = {"command": "scripts/fa bounds 05 06", "text": "".join(lines[begin:])}
+        lines[begin:] = self.renewed(shown, relative(NOTEBOOK)).splitlines(keepends=True)
+        return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
 
 @busy("running the commands whose output is shown")
 def main():
@@ -150,10 +160,11 @@ def main():
     parser.add_argument("--check", action="store_true", help="change nothing, show what differs")
     parser.add_argument("--only", metavar="PRESET", help="only commands of build/PRESET")
     parser.add_argument("--scripts", action="store_true", help="only commands of scripts")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="Markdown files (default: all of the checkout)")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="Markdown files, or the notebook (default: all of the checkout)")
     args = parser.parse_args()
     runner, bad = Runner(args.only, args.scripts), 0
-    for path in [Path(name).resolve() for name in args.files] or [*markdown_files(), *filter(Path.exists, [LOOPS])]:
+    of_json = {LOOPS: runner.loops, NOTEBOOK: runner.notebook}
+    for path in [Path(name).resolve() for name in args.files] or [*markdown_files(), *filter(Path.exists, of_json)]:
         with named(path):
             old = text_of(path)
 
@@ -163,7 +174,7 @@ def main():
             where = f"{relative(path)}:{old.count(chr(10), 0, shown.start()) + 1}"
             return shown["head"] + runner.renewed(shown, where)
 
-        new = runner.loops(old) if path == LOOPS else SHOWN.sub(replaced, old)
+        new = of_json[path](old) if path in of_json else SHOWN.sub(replaced, old)
         if new == old:
             continue
         bad += 1
