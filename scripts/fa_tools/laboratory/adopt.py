@@ -147,9 +147,9 @@ def make_bugs():
 
 def bugs(kernel, work):
     """Writes what each check says of each bug, and drops the rows of bugs that are gone."""
-    for line in work.call([sys.executable, "-B", BROKEN / "make.py", "--check"]).stdout.splitlines():
-        if re.match(rf"tests/broken/bugs.toml:\d+: {short_name(kernel)}_", line):
-            work.todo(*line.split(": ", 1))
+    known = make_bugs()["read_bugs"]()
+    for line in make_bugs()["misfits"]({name: bug for name, bug in known.items() if bug["kernel"] == kernel}):
+        work.todo(*line.split(": ", 1))
     path = BROKEN / "facts.json"
     before = path.read_text(encoding="utf-8")
     done = work.call([BIN / "meet_checked", "--write", short_name(kernel)])
@@ -161,7 +161,7 @@ def bugs(kernel, work):
         elif line.startswith("error:") and "no bug" not in line:
             work.todo(relative(path), line)
     rows = json.loads(path.read_text(encoding="utf-8"))
-    kept = [row for row in rows if row["name"] in make_bugs()["read_bugs"]()]
+    kept = [row for row in rows if row["name"] in known]
     if len(kept) < len(rows):
         write_json(path, kept)
     if path.read_text(encoding="utf-8") != before:
@@ -221,10 +221,10 @@ def written_documents(kernels, work):
     for name in ("sync", "pictures", "outputs", "chart --docs", "timeline --docs", "sync"):
         done = work.call(["scripts/fa", *name.split(), *([*chapters, NOTEBOOK] if name == "outputs" else [])])
         show_updates(done)
-        for line in done.stderr.splitlines():
-            if match := re.match(r"(\S+:\d+): (.*)", line):
-                work.todo(match[1], match[2])
-        if done.returncode and not re.search(r"^\S+:\d+: ", done.stderr, re.MULTILINE):
+        places = re.findall(r"^(\S+:\d+): (.*)", done.stderr, re.MULTILINE)
+        for where, what in places:
+            work.todo(where, what)
+        if done.returncode and not places:
             work.todo(f"scripts/fa {name}", last_line(done))
 
 
@@ -276,9 +276,9 @@ def compiler(kernel, work):
     """What nvcc says, where it is: that the kernel compiles for its architectures, and the facts of its machine code."""
     if not (shutil.which("nvcc") or (ROOT / ".toolkit").exists()):
         return
-    done = work.call(["ctest", "--test-dir", ROOT / "build" / PRESET, "--output-on-failure", "-R", rf"^(nvcc|sass)\.{Path(kernel).name}$"])
-    for name in re.findall(r"^\s+\d+ - (\S+) \(Failed\)", done.stdout, re.MULTILINE):
-        work.todo(f"kernels/{kernel}.cu", f"the test {name} fails; build/{PRESET} has it")
+    for name in (f"nvcc.{Path(kernel).name}", f"sass.{Path(kernel).name}"):
+        if work.call(["ctest", "--test-dir", ROOT / "build" / PRESET, "--output-on-failure", "-R", f"^{name}$"]).returncode:
+            work.todo(f"kernels/{kernel}.cu", f"the test {name} fails; build/{PRESET} has it")
 
 
 STEPS = {"numbers": numbers, "counters": counters, "bugs": bugs, "tasks": tasks, "solutions": solution_runs,
