@@ -136,9 +136,9 @@ def describe_scores(scores):
 def with_solution(path, data):
     """A file's data. Those of solutions of exercises have records with the name of the kernel that was changed: this adds that of
     the solution."""
-    name = re.search(r"(?:\bemulator/solutions|\bsolutions_alone)\.jsonl#(.+)", str(path))
-    for record in data["records"] if name else ():
-        record["solution"] = name[1]
+    file, _, name = str(path).partition("#")
+    for record in data["records"] if file.endswith(("emulator/solutions.jsonl", "solutions_alone.jsonl")) else ():
+        record["solution"] = name
     return data
 
 

@@ -1,7 +1,6 @@
 """scripts/fa measure --mine: the ladder on a reader's own card, whichever it is. What it can run is measured, what it cannot is
 named with the program's reason, and both are shown beside the book's card, each as a share of its own peak."""
 
-import re
 import subprocess
 import sys
 import textwrap
@@ -102,7 +101,8 @@ def measured(program, folder):
 
 def uses_tensor_cores(kernel):
     path = ROOT / "kernels" / f"{kernel}.cu"
-    return not path.exists() or bool(re.search(r'#include "common/ptx/w?g?mma\.h"', path.read_text(encoding="utf-8")))
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return not text or any(f'#include "common/ptx/{name}.h"' in text for name in ("wmma", "mma", "wgmma"))
 
 
 def percent(share):

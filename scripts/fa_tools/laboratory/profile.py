@@ -242,8 +242,9 @@ def profile(program, kernel, problem, optional, report=None):
 
 def gpu_present():
     """(name, driver)"""
-    gpu = re.match(r"(.+), (\S+)", call(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).stdout)
-    return gpu.groups() if gpu else fail("no NVIDIA GPU answers through nvidia-smi; --from FILE takes a profile made elsewhere", 3)
+    first = call(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).stdout.partition("\n")[0]
+    name, _, driver = first.rpartition(", ")
+    return (name, driver) if name else fail("no NVIDIA GPU answers through nvidia-smi; --from FILE takes a profile made elsewhere", 3)
 
 
 def built_program():

@@ -129,8 +129,9 @@ def parse_arguments(argv):
         add(f"--{field}", type=whole(1), metavar="N")
     add("--seq-len", type=whole(128, 128, 4194304), metavar="N")
     args = parser.parse_args(argv)
-    args.kernels = {sass.find_kernel(word) for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)}
-    args.results = [word for word in args.results if not re.fullmatch(r"\d+(_\w+)?", word)]
+    kernels = [word for word in args.results if re.fullmatch(r"\d+(_\w+)?", word)]
+    args.kernels = set(map(sass.find_kernel, kernels))
+    args.results = [word for word in args.results if word not in kernels]
     if args.program and not os.access(args.program, os.X_OK):
         fail(f"{args.program} is not a program that can be run")
     return args

@@ -263,10 +263,10 @@ def named(files, arguments, folders, defines):
             del arguments[:2]
         elif arguments[0].startswith("-I") and Path(arguments[0][2:]).is_dir() and arguments[0][2:]:
             folders.append(arguments.pop(0)[2:])
-        elif arguments[0] == "-D" and re.match("[A-Za-z_]", "".join(arguments[1:2])):
+        elif arguments[0] == "-D" and "".join(arguments[1:2])[:1].isidentifier():
             defines.append(arguments[1])
             del arguments[:2]
-        elif re.match("-D[A-Za-z_]", arguments[0]):
+        elif arguments[0].startswith("-D") and arguments[0][2:3].isidentifier():
             defines.append(arguments.pop(0)[2:])
         else:
             if arguments[0] == "--":

@@ -22,13 +22,11 @@ def said(log):
         line = line.rstrip()
         if match := re.search(r"Compiling entry function '(\w+)'", line):
             name = match[1]
-        elif re.search(r"Function properties for \w+", line):
-            continue
         elif match := re.search(r"\((C\d+)\).*", line):
             of = re.search(r"function '?(\w+?)'?$", line) or re.search(r"function (\w+)", line)
             yield of and of[1], match[0]
-        elif re.search(r"Used \d+ registers|bytes stack frame", line):
-            yield name, re.sub(r"^ptxas info +: ", "", line.strip())
+        elif ": Used " in line or "bytes stack frame" in line:
+            yield name, line.rpartition(": ")[2].strip()
 
 
 def main(argv=None):
@@ -38,7 +36,7 @@ def main(argv=None):
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has TEXT in it")
     parser.add_argument("--remarks", action="store_true", help="only remarks (C7...), not registers")
     args = parser.parse_args(argv)
-    if re.fullmatch(r"[\w/]+", args.file):
+    if "." not in args.file:
         args.file = f"kernels/{sass.find_kernel(args.file)}.cu"
     if not (ROOT / args.file).is_file():
         fail(f"there is no file {args.file}")
@@ -59,5 +57,5 @@ def main(argv=None):
             print(f"\n{readable or 'of the file'}")
             shown = readable
         line = re.sub(r" +in (the )?function '?\w+'?", "", re.sub(r" in around line \d+", "", line))
-        print(textwrap.fill(re.sub(r" +", " ", line), 98, initial_indent="  ", subsequent_indent="    "))
+        print(textwrap.fill(" ".join(line.split()), 98, initial_indent="  ", subsequent_indent="    "))
     return 0

@@ -19,6 +19,11 @@ WIDTH = 100
 BEGIN, END = "==== your code", "==== end of your code"
 
 
+def indent_of(lines):
+    """The blanks before the first line that is no directive."""
+    return re.match(" *", next(line for line in lines if line and line[0] != "#"))[0]
+
+
 class Task:
     """One entry of the files in tests/tasks."""
 
@@ -79,7 +84,7 @@ class Task:
             return "\n".join(line for line in contents or lines if not MARK.match(line)) + "\n"
         result, end = [], 0
         for number, ((first, after), content) in enumerate(zip(self.ranges(lines), contents)):
-            indent = re.match(" *", next(line for line in lines[first:after] if line and line[0] != "#"))[0]
+            indent = indent_of(lines[first:after])
             result += lines[end:first]
             if marked:
                 result.append(f"{indent}// {BEGIN}{f', part {number + 1}' if len(contents) > 1 else ''} ".ljust(WIDTH, "="))
@@ -135,7 +140,7 @@ class Task:
         lines = self.lines()
         contents = []
         for hole, (first, after) in zip(self.holes, self.ranges(lines)):
-            indent = re.match(" *", next(line for line in lines[first:after] if line and line[0] != "#"))[0]
+            indent = indent_of(lines[first:after])
             given = textwrap.dedent(hole.get("start", "")).strip("\n")
             given = textwrap.indent(given, indent, lambda line: line.strip() and not line.startswith("#"))
             contents.append(given.split("\n") if given else [])

@@ -57,7 +57,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class) (\w+))"
 def names():
     """The pages: modules with a title."""
     return sorted(path.stem for path in SOURCES.glob("*.mjs")
-                  if re.search(r"^export const title = ", path.read_text(encoding="utf-8"), re.M))
+                  if "\nexport const title = " in path.read_text(encoding="utf-8"))
 
 
 def modules(name, before=()):
