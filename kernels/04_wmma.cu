@@ -209,6 +209,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"04_wmma", Needs{80}};
+const Registration<Launcher> registration{"04_wmma", Needs{75, false, 95232, 80}};
 
 }  // namespace fa::k04

@@ -252,6 +252,6 @@ struct Launcher {
   }
 };
 
-const Registration<Launcher> registration{"05_mma_split_kv", Needs{80}};
+const Registration<Launcher> registration{"05_mma_split_kv", Needs{75, false, 0, 80}};
 
 }  // namespace fa::k05

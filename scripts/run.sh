@@ -223,6 +223,7 @@ fi
 
 check_arguments "${program_args[@]}"
 choose_backend "$backend" "$toolkit" "$compile_only"
+options_of_gpu "${program_args[@]}"
 claim "$SETUP_LOG"
 ensure_packages run "$BACKEND"
 if ((charts)); then ensure_venvs "$VENV" || charts=0; fi
@@ -244,7 +245,7 @@ if ((${#numbered[@]} == 1)) && [[ -z $best ]] && [[ " ${program_args[*]}" != *" 
 elif ((${#program_args[@]} == 0 && !compile_only)) && [[ ! -e $ROOT/build/$preset/bin/$name ]]; then
   # The first time, something to look at while the other fifteen are built.
   build "$preset" 01_naive
-  "$ROOT/build/$preset/bin/01_naive" || exit
+  "$ROOT/build/$preset/bin/01_naive" "${OPTIONS[@]}" || exit
   say ""
 fi
 build "$preset" "$name"
@@ -269,7 +270,7 @@ else
 fi
 
 rc=0
-"$program" "${program_args[@]}" --json "$json" || rc=$?
+"$program" "${program_args[@]}" "${OPTIONS[@]}" --json "$json" || rc=$?
 
 # If nothing was written (--list, --help, bad arguments) there is nothing to report.
 if [[ $(stamp) != "$before" ]]; then

@@ -151,6 +151,13 @@ TEST_F(MeasuringTest, AKernelSaysWhichGpuItNeeds) {
       EXPECT_EQ(error.what(), std::string("needs a GPU of compute capability ") + words);
     }
   }
+  const Kernel with_bf16 = {"kernel", {75, false, 0, 100}, nullptr, [](auto&&...) {}};
+  Problem of_bf16 = kSmall;
+  of_bf16.dtype = Dtype::kBf16;
+  run(with_bf16, kSmall, tensors);
+  EXPECT_EQ(error_of<Unsupported>([&] { run(with_bf16, of_bf16, tensors); }),
+            "takes --dtype fp16, not bf16, which needs a GPU of compute capability 10.0 or later, "
+            "this one has 9.0");
 }
 
 TEST(Rounds, AreMerged) {

@@ -271,9 +271,11 @@ class Anywhere(Sentences):
         self.assertEqual(kernels["08_swizzle"].needs, "a GPU of compute capability 8.0 or later")
         self.assertEqual(kernels["16_max_free"].needs, "a GPU of compute capability 9.0")
         self.assertEqual(kernels["03_register_tiling"].needs, "a GPU of compute capability 7.5 or later, with head_dim 128 of 8.0 or later")
-        wide = re.compile(r'registration\{"(\w+)", Needs\{75, false, (\d+)\}')
-        found = [wide.search(path.read_text(encoding="utf-8")) for path in (ROOT / "kernels").glob("*.cu")]
-        self.assertEqual({match[1] for match in found if match and int(match[2]) > 64 << 10}, {*fa._library.WIDE})
+        self.assertEqual(kernels["05_mma_split_kv"].needs, "a GPU of compute capability 7.5 or later, with bf16 of 8.0 or later")
+        more = re.compile(r'registration\{"(\w+)", Needs\{75, false, (\d+)(, 80)?\}')
+        found = [more.search(path.read_text(encoding="utf-8")) for path in (ROOT / "kernels").glob("*.cu")]
+        self.assertEqual({match[1]: " or ".join(["bf16"] * bool(match[3]) + ["head_dim 128"] * (int(match[2]) > 64 << 10)) for match in found if match},
+                         fa._library.MORE)
 
     def test_a_library_that_is_not_there(self):
         code = "try: import fa\nexcept ImportError as error: print(error)"

@@ -50,10 +50,13 @@ void check_cluster(const LaunchShape& shape, int capability = device_capability(
 
 }  // namespace fa
 
-// What kernel code is being compiled for, 90 for sm_90; the emulator counts as sm_90. 0 in nvcc's
-// passes for the host, which ask compiled_architecture().
+// What kernel code is being compiled for, 90 for sm_90; the emulator counts as sm_90, unless the
+// compiler's command line says another. 0 in nvcc's passes for the host, which ask
+// compiled_architecture().
 #ifndef FA_WITH_CUDA
+#ifndef FA_ARCHITECTURE
 #define FA_ARCHITECTURE 90
+#endif
 #elif defined(__CUDA_ARCH__)
 #define FA_ARCHITECTURE (__CUDA_ARCH__ / 10)
 #else

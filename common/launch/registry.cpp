@@ -313,6 +313,10 @@ std::string refusal(const Kernel& kernel, const Problem& problem, const Tensors&
     return "needs a GPU of compute capability " + capability(needs.compute_capability) +
            " or later, this one has " + capability(present);
   }
+  if (problem.dtype == Dtype::kBf16 && present < needs.for_bf16) {
+    return "takes --dtype fp16, not bf16, which needs a GPU of compute capability " +
+           capability(needs.for_bf16) + " or later, this one has " + capability(present);
+  }
   if (needs.shared_bytes == 0 || problem.head_dim != 128) return "";
   return lack_of_shared(size_t(needs.shared_bytes));
 }

@@ -102,6 +102,7 @@ struct Needs {
   int compute_capability = 75;  // at least: 80 is sm_80
   bool exactly = false;         // only this one: sm_90a code runs on 9.0 alone
   int shared_bytes = 0;         // of a CTA with head_dim 128, if some of these GPUs have less
+  int for_bf16 = 0;             // at least, if bf16 needs more: Tensor Cores have it from 80 on
 };
 
 // How a kernel works, as far as tests and tools choose their problems by it. From kAsync on each

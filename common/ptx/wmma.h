@@ -7,6 +7,33 @@
 #include <cuda_fp16.h>
 #include <mma.h>  // IWYU pragma: export
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+
+// On sm_75 mma.h has no fragments of bf16, because the Tensor Cores have no bf16. A kernel is
+// compiled for it all the same, but not launched (Needs in common/launch/registry.h); if one were,
+// it would end here.
+namespace nvcuda::wmma {
+
+template <typename Use, typename Layout>
+class fragment<Use, 16, 16, 16, __nv_bfloat16, Layout> {};
+
+template <typename Use, typename Layout>
+__device__ void load_matrix_sync(fragment<Use, 16, 16, 16, __nv_bfloat16, Layout>&,
+                                 const __nv_bfloat16*, unsigned) {
+  __trap();
+}
+
+template <typename Sums, typename LayoutA, typename LayoutB>
+__device__ void mma_sync(Sums&, const fragment<matrix_a, 16, 16, 16, __nv_bfloat16, LayoutA>&,
+                         const fragment<matrix_b, 16, 16, 16, __nv_bfloat16, LayoutB>&,
+                         const Sums&) {
+  __trap();
+}
+
+}  // namespace nvcuda::wmma
+
+#endif
+
 namespace ptx {
 
 namespace wmma = nvcuda::wmma;

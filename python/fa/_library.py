@@ -32,8 +32,8 @@ for _each in (Error, BadInput, LaunchError, Unsupported):
     _each.__module__ = "fa"  # where a program finds them
 
 
-# Whose tiles of head_dim 128 are more shared memory than GPUs of 7.5 have.
-WIDE = {"03_register_tiling": "8.0"}
+# What else needs 8.0: tiles of head_dim 128 that are more shared memory than GPUs of 7.5 have, and bf16, which their Tensor Cores lack.
+MORE = {"03_register_tiling": "head_dim 128", "04_wmma": "bf16 or head_dim 128", "05_mma_split_kv": "bf16", "06_mma_split_q": "bf16"}
 
 
 class Kernel(NamedTuple):
@@ -47,7 +47,7 @@ class Kernel(NamedTuple):
     def needs(self) -> str:
         """What it needs, in words: "a GPU of compute capability 8.0 or later", and what some shapes need beyond that."""
         words = f"a GPU of compute capability {self.compute_capability}{'' if self.exactly else ' or later'}"
-        return f"{words}, with head_dim 128 of {WIDE[self.name]} or later" if self.name in WIDE else words
+        return f"{words}, with {MORE[self.name]} of 8.0 or later" if self.name in MORE else words
 
 
 class Plan(NamedTuple):

@@ -217,8 +217,9 @@ def source_of(kernel):
         code = changed(code, places) if places else code
     except Refused:
         return "misfit"  # the kernel is another one than when the solution was measured
-    # Traits, leads() and the shared memory that a GPU must have are for those who choose a kernel, and do not change it. A solution in
-    # one program with its kernel has other names than these (scripts/fa solutions --library).
+    # Traits, leads() and the shared memory that a GPU must have are for those who choose a kernel, and do not change it; nor does it
+    # that fp16 needs less than bf16. A solution in one program with its kernel has other names than these (scripts/fa solutions --library).
+    code = re.sub(r"Needs\{75, false, \d+, (\d+)\}", r"Needs{\1}", code)
     code = re.sub(r'(?m)^#include .*|\bnamespace fa::\w+|(?<=registration\{)"\w+"|(, \{\})?, Traits::\w+|, Needs\{75, false, \d+\}', "", code)
     code = LEADS.sub("", code)
     blocks, whole = [], []

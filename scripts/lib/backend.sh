@@ -9,7 +9,7 @@ TOOLKIT=$ROOT/.toolkit
 
 # What the choice depends on and what it gives.
 GPU_NAME='' GPU_DRIVER='' GPU_CAPABILITY='' NVCC='' NVCC_VERSION=''
-BACKEND='' TOOLCHAIN='' BACKEND_REASON=''
+BACKEND='' TOOLCHAIN='' BACKEND_REASON='' OPTIONS=()
 
 detect_gpu() { # the first GPU; empty answers if there is none
   local smi line
@@ -102,6 +102,17 @@ choose_backend() {
   [[ $wish == cuda ]] && die 3 "$why"
   note "$why, so the emulator is used"
   use_emulator "$why"
+}
+
+# options_of_gpu ARGUMENT... : OPTIONS of the program for what these leave open. Before 8.0 Tensor Cores have no bf16, and
+# the tiles of 03 and 04 fit in a CTA's shared memory with a head_dim of 64 alone.
+options_of_gpu() {
+  OPTIONS=()
+  if [[ $BACKEND != cuda || -z $GPU_CAPABILITY || " $*" == *' --protocol'* ]] || version_at_least "$GPU_CAPABILITY" 8.0; then
+    return 0
+  fi
+  [[ " $*" == *' --dtype'* ]] || OPTIONS+=(--dtype fp16)
+  [[ " $*" == *' --head-dim'* ]] || OPTIONS+=(--head-dim 64)
 }
 
 # configure PRESET STAMP CMAKE_ARGUMENTS... : STAMP names what the configuration depends on beside the arguments

@@ -1,7 +1,7 @@
 // Prints what a kernel's launcher asks for, without launching: for both types and head sizes one
 // line a launch, with dtype, head_dim, seq_len, grid (x y z), threads a CTA, bytes of shared
 // memory, kernel. Compiled by scripts/fa_tools/product/sass.py for the CPU, with the emulator's headers,
-// -DKERNEL_FILE="..." and -DINSPECTED_ARCHITECTURE=90 (for sm_90).
+// -DKERNEL_FILE="..." and -DFA_ARCHITECTURE=90 (for sm_90).
 #include <cstdio>
 
 #include "common/launch/launch.h"
@@ -30,11 +30,6 @@ void print_launch(const LaunchShape& shape, Arguments...) {
               function_name<kFunction>());
 }
 
-template <auto kFunction>
-int inspected_architecture() {
-  return INSPECTED_ARCHITECTURE;
-}
-
 // Maps of tensors that are not there.
 template <typename T>
 ptx::TensorMap no_tensor_map(const T*, std::initializer_list<uint64_t>,
@@ -48,15 +43,11 @@ ptx::TensorMap no_slab_map(const void*, int, int, int, int, const Strides&, uint
 
 }  // namespace fa
 
-// The kernel's launcher calls launch<kernel>(shape, arguments...); its sizes may depend on the
-// architecture.
+// The kernel's launcher calls launch<kernel>(shape, arguments...).
 #define launch print_launch
-#define compiled_architecture inspected_architecture
 #define make_tensor_map no_tensor_map
 #define make_slab_map no_slab_map
 #define sm_count() 132
-#undef FA_ARCHITECTURE
-#define FA_ARCHITECTURE INSPECTED_ARCHITECTURE
 #include KERNEL_FILE
 
 int main() {

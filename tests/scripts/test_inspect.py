@@ -144,6 +144,7 @@ class Refusals(ScriptTest):
                 sass.find_kernel(name)
         self.assertEqual([sass.needs_of(f"beyond/{name}") for name in ("causal", "plain", "split_keys")],
                          [(90, True), (75, False), (80, False)])
+        self.assertEqual([sass.needs_of("06_mma_split_q", dtype) for dtype in ("fp16", "bf16")], [(75, False), (80, False)])
         said = io.StringIO()
         with mock.patch.object(sass, "find_nvcc", side_effect=sass.Missing("no nvcc")), redirect_stderr(said), self.assertRaises(SystemExit):
             tools.run(lambda: ptxas.main(["causal"]))
@@ -155,6 +156,7 @@ class Refusals(ScriptTest):
 
     def test_architecture_that_the_kernel_does_not_run_on(self):
         self.assert_one_sentence(self.inspect("08", "--arch", "75"), "08_swizzle", "8.0", "sm_75")
+        self.assert_one_sentence(self.inspect("05", "--arch", "75"), "05_mma_split_kv", "8.0 or later for bf16", "sm_75")
 
     def test_without_nvcc(self):
         said = io.StringIO()

@@ -58,6 +58,20 @@ class BackEnd(SetUp):
                     self.assertIn(part, done.stderr)
 
 
+    def test_a_t4_takes_the_ladder_as_far_as_it_can(self):
+        """With fp16 and a head_dim of 64 it runs six kernels."""
+        for capability, arguments, expected in (
+                ("7.5", "", "--dtype fp16 --head-dim 64"), ("7.5", "05 --dtype=bf16", "--head-dim 64"), ("7.5", "--head-dim 128", "--dtype fp16"),
+                ("7.5", "--protocol ladder", ""), ("8.0", "", ""), ("12.0", "", "")):
+            with self.subTest(capability=capability, arguments=arguments):
+                self.program("nvidia-smi", f'echo "Tesla T4, 580.65.06, {capability}"\n')
+                self.program("nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"\n')
+                done = self.bash(f'choose_backend auto auto 0; options_of_gpu {arguments}; echo "${{OPTIONS[@]}}"')
+                self.assertEqual((done.returncode, done.stdout), (0, f"{expected}\n"), done.stderr)
+        done = self.bash("choose_backend emulator auto 0; options_of_gpu; echo ${#OPTIONS[@]}")
+        self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done.stderr)
+
+
 class Packages(SetUp):
     def ensure(self, missing, can_install="return 1", apt="exit 1", more="", kind="test"):
         self.program("apt-get", apt)

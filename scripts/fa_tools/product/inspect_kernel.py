@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from fa_tools.product.sass import (KINDS, PTX_OF_INTEREST, Missing, compile_kernel, find_kernel, kind_of, main_loop, mix,
-                  occupancy, product_flops, ptx_family, ptx_opcodes)
+from fa_tools.product.sass import (KINDS, PTX_OF_INTEREST, Missing, check_architecture, check_needs, compile_kernel,
+                                  find_kernel, kind_of, main_loop, mix, occupancy, product_flops, ptx_family, ptx_opcodes)
 from fa_tools.tools import ROOT, Parser, Refused, write_whole
 
 EXAMPLE = """examples:
@@ -225,6 +225,7 @@ def main(argv=None):
 
     args = parser.parse_args(argv)
     kernel = find_kernel(args.kernel)
+    check_needs(kernel, *check_architecture(args.arch), args.dtype)
     build = compile_kernel(kernel, args.arch, encodings=args.control)
     reports = describe(build, args.dtype, args.head_dim)
     control = [show_control(build, report, args.places.split(","), args.lines) for report in reports] if args.control else []

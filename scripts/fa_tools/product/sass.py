@@ -407,9 +407,12 @@ def registered(path):
     return (int(match[1] or 75), bool(match[2]), match[3]) if match else (75, False, None)
 
 
-def needs_of(kernel):
+def needs_of(kernel, dtype="fp16"):
     """(compute capability, only that one?) of a kernel."""
-    return registered(ROOT / "kernels" / f"{kernel}.cu")[:2]
+    path = ROOT / "kernels" / f"{kernel}.cu"
+    least, exactly, _ = registered(path)
+    for_bf16 = re.search(r"Needs\{\d+, false, \d+, (\d+)\}", path.read_text(encoding="utf-8"))
+    return int(for_bf16[1]) if for_bf16 and dtype == "bf16" else least, exactly
 
 
 def check_architecture(text):
@@ -422,11 +425,12 @@ def check_architecture(text):
     return f"{number}{match[2]}", number
 
 
-def check_needs(kernel, architecture, number):
-    least, exactly = needs_of(kernel)
+def check_needs(kernel, architecture, number, dtype="fp16"):
+    least, exactly = needs_of(kernel, dtype)
     if number != least if exactly else number < least:
         wanted = f"{least // 10}.{least % 10}{'' if exactly else ' or later'}"
-        raise Refused(f"{kernel} needs compute capability {wanted}, which sm_{architecture} is not")
+        of_bf16 = " for bf16" if least != needs_of(kernel)[0] else ""
+        raise Refused(f"{kernel} needs compute capability {wanted}{of_bf16}, which sm_{architecture} is not")
 
 
 class Missing(Refused):
@@ -570,7 +574,7 @@ def compile_kernel(kernel, architecture, encodings=False, compiled=None):
         # The kernels themselves are never called, so that the emulator need not be linked.
         host = start(compiler, "-std=c++20", "-w", "-fno-strict-aliasing", "-no-pie",
                      "-Wl,--unresolved-symbols=ignore-all", "-I.", "-Icommon/emulator/include",
-                     f'-DKERNEL_FILE="{source}"', f"-DINSPECTED_ARCHITECTURE={capability}", "scripts/lib/launches.cpp",
+                     f'-DKERNEL_FILE="{source}"', f"-DFA_ARCHITECTURE={capability}", "scripts/lib/launches.cpp",
                      "-o", program)
         try:
             log = finish(device, f"nvcc {version} on {source}")

@@ -301,7 +301,7 @@ def single(name, dtype="bf16", head_dim=128, library=False):
     kernel = unmarked(LEADS.sub("", re.sub(r"const Registration<Launcher> [^;]*;\n\n", "", source)))
     if ".fp8 = true" in source:
         raise Refused(f"{name} computes in FP8, and a single file's program makes no such problem: build it as it is, with its Run line")
-    least, exactly = sass.needs_of(name)
+    least, exactly = sass.needs_of(name, "bf16")  # of headers it has what is for that
     numbered = name[0].isdigit()
     short = name[:2] if numbered else name.removeprefix("beyond/")
     file, function = (f"attention{short}",) * 2 if numbered else (short, f"attention_{short}")

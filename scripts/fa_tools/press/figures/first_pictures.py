@@ -14,7 +14,7 @@ from fa_tools.sources import fact
 GPU, MACHINE = machine_named(BOOK)
 
 LOOKS = {ladder.MOVED: ORANGE, ladder.BUSY: BLUE, ladder.WAITED: GREEN}  # of a bar: what held its kernel up
-NEEDS = {75: "any GPU", 80: "Tensor Cores: A100 and later", 90: "Hopper: H100 and H200"}  # by compute capability
+NEEDS = {75: "any GPU from a T4 on, 04 to 06 in fp16 there", 80: "A100, RTX 30 and later", 90: "Hopper: H100 and H200"}  # by compute capability
 
 
 def gains_elsewhere():
