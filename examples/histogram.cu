@@ -1,7 +1,7 @@
 // How often each of 64 values occurs: atomics, and where they should be.
 //
 //   scripts/fa emulate examples/histogram.cu             without a GPU: runs, counts, checks
-//   nvcc -arch=sm_80 examples/histogram.cu && ./a.out    on one
+//   nvcc -arch=sm_75 examples/histogram.cu && ./a.out    on one
 //
 // All threads add to the same few counters. Without an atomic, two threads read 5, both store 6,
 // and one count is lost; the checked build of the emulator reports that as a race (try it: replace

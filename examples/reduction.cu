@@ -1,7 +1,7 @@
 // The sum of 262,144 floats: the first kernel after "vector add" in which threads need each other.
 //
 //   scripts/fa emulate examples/reduction.cu             without a GPU: runs, counts, checks
-//   nvcc -arch=sm_80 examples/reduction.cu && ./a.out    on one
+//   nvcc -arch=sm_75 examples/reduction.cu && ./a.out    on one
 //
 // Each CTA adds up its share in three steps. First, every thread walks through global memory with
 // the whole grid as its stride and keeps a sum in a register. Then the 32 lanes of a warp add up

@@ -2,7 +2,7 @@
 //
 //   scripts/fa emulate examples/scan.cu               without a GPU: runs, counts, checks
 //   scripts/fa emulate examples/scan.cu unfenced      the third way without its fence: a report
-//   nvcc -arch=sm_80 examples/scan.cu && ./a.out      on a GPU
+//   nvcc -arch=sm_75 examples/scan.cu && ./a.out      on a GPU
 //
 // A CTA scans its 512 numbers on its own: each warp by shuffles, then the warps' sums. What it
 // lacks is the sum of all CTAs before it. There are three ways to get it.

@@ -1,7 +1,7 @@
 // The softmax of each row of a matrix, one warp per row: the kernel that attention is built around.
 //
 //   scripts/fa emulate examples/softmax_row.cu             without a GPU: runs, counts, checks
-//   nvcc -arch=sm_80 examples/softmax_row.cu && ./a.out    on one
+//   nvcc -arch=sm_75 examples/softmax_row.cu && ./a.out    on one
 //
 // A row's largest element is subtracted before the exponentials, because e^100 overflows a float.
 // That seems to need three passes over the row: the maximum, the sum of the exponentials, the

@@ -2,7 +2,7 @@
 // element.
 //
 //   scripts/fa emulate examples/tiled_gemm.cu             without a GPU: runs, counts, checks
-//   nvcc -arch=sm_80 examples/tiled_gemm.cu && ./a.out    on one
+//   nvcc -arch=sm_75 examples/tiled_gemm.cu && ./a.out    on one
 //
 // Each element of C needs a row of A and a column of B. A CTA computes a tile of 32 x 32 elements,
 // which share 32 rows and 32 columns: it loads them once, 32 x 32 pieces at a time, and every

@@ -1,7 +1,7 @@
 // A matrix turned over, tile by tile: what a column of 32 floats costs in shared memory.
 //
 //   scripts/fa emulate examples/transpose.cu             without a GPU: runs, counts, checks
-//   nvcc -arch=sm_80 examples/transpose.cu && ./a.out    on one
+//   nvcc -arch=sm_75 examples/transpose.cu && ./a.out    on one
 //
 // A warp that reads a row of `in` and writes a column of `out` touches 32 sectors of global memory
 // where 4 would do. So the CTA goes through a tile in shared memory: rows are read from global

@@ -24,6 +24,22 @@ if(PROJECT_IS_TOP_LEVEL)
   message(STATUS "CUDA architectures: ${CMAKE_CUDA_ARCHITECTURES}")
 endif()
 
+# Of the architectures those from `least` on are the target's, whose instructions no other has. If there is none, it is built for
+# the least one: programs list such a kernel, and skip it on this GPU.
+function(fa_compile_from target least)
+  set(architectures ${CMAKE_CUDA_ARCHITECTURES})
+  foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
+    string(REGEX MATCH "^[0-9]+" number ${architecture})
+    if(number LESS least)
+      list(REMOVE_ITEM architectures ${architecture})
+    endif()
+  endforeach()
+  if(NOT architectures)
+    set(architectures ${least}-real)
+  endif()
+  set_property(TARGET ${target} PROPERTY CUDA_ARCHITECTURES ${architectures})
+endfunction()
+
 enable_language(CUDA)
 if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
   message(FATAL_ERROR "nvcc 12.8 or later is needed, found ${CMAKE_CUDA_COMPILER_VERSION}; "
