@@ -101,8 +101,9 @@ def main():
         print(f"{i * EVERY + 1:>4} to {min(args.steps, (i + 1) * EVERY):<5} {one:>9.4f} {other:>9.4f}")
     print(f"furthest apart: {max(abs(one - other) for one, other in zip(torchs, ours)):.4f} (both round to bf16, in different places)")
     if args.json:
-        args.json.write_text(json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "emulator",
-                                         "losses": found}, indent=1) + "\n")
+        steps = [{"step": step, "by_torch": one, "by_fa": other} for step, (one, other) in enumerate(zip(*found.values()), 1)]
+        args.json.write_text(json.dumps({"training_version": 1, "torch": torch.__version__,
+                                         "gpu": torch.cuda.get_device_name() if device == "cuda" else None, "steps": steps}) + "\n")
 
 
 if __name__ == "__main__":

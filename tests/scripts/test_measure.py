@@ -44,6 +44,16 @@ data["machine"]["driver"] = "580.1"
 json.dump(data, open(sys.argv[sys.argv.index("--json") + 1], "w"))
 """
 
+# Stands for the Python with PyTorch: it sees the library and the package, and has trained to another last loss than the committed one.
+TRAINING = """#!{python}
+import json, os, sys
+assert os.path.exists(os.environ["FA_LIBRARY"]) and os.path.exists(os.environ["PYTHONPATH"].split(":")[0] + "/fa")
+assert os.path.exists(sys.argv[1])
+data = json.load(open("{root}/bench/results/{card}/training.json"))
+data["steps"][-1]["by_fa"] = 2.5
+json.dump(data, open(sys.argv[sys.argv.index("--json") + 1], "w"))
+"""
+
 
 class Manifest(ScriptTest):
     def test_every_result_of_a_gpu_is_in_one_entry(self):
@@ -165,6 +175,26 @@ class Measure(ScriptTest):
             again = old["kernel"][:2] in ("04", "05")
             self.assertEqual((new.get("run"), new == old), ("2026-12-01T10:00:00Z", False) if again else (old.get("run"), True))
 
+    def test_a_training(self):
+        """In the Python that has PyTorch, with the library that was built; it takes the place of the one before."""
+        build, python, results = self.folder / "cuda", self.folder / "python", self.folder / "results"
+        for folder in (build / "bin", build / "lib", results / BOOK):
+            folder.mkdir(parents=True)
+        (build / "bin" / "attention").touch()
+        shutil.copy(RESULTS / BOOK / "training.json", results / BOOK)
+        python.write_text(TRAINING.format(python=sys.executable, root=ROOT, card=BOOK), encoding="utf-8")
+        python.chmod(0o755)
+        with mock.patch.dict("os.environ", PYTHON=str(python)), mock.patch.object(measure, "missing_peer", lambda peers: None):
+            for library, said in ((None, "lib/libfa.so is not built"), ("libfa.so", f"has what was measured; in a checkout: scripts/fa adopt --from {self.folder}")):
+                if library:
+                    (build / "lib" / library).touch()
+                code, text = self.measure("--build", str(build), "--output", str(self.folder / "measured"), "--only", "training")
+                self.assertEqual((code, said in text), (0, True), text)
+        with mock.patch.object(measure, "RESULTS", results):
+            self.assertEqual(measure.merge(self.folder / "measured", self.fail), [str(results / BOOK / "training.json")])
+        brought = read_json(results / BOOK / "training.json")
+        self.assertEqual(brought["steps"].pop(), {**read_json(RESULTS / BOOK / "training.json")["steps"].pop(), "by_fa": 2.5})
+
     def test_kernels_without_a_number(self):
         """One of kernels/beyond is named, found stale, and brought into a file that is not there yet."""
         bench = "fa bench --library {library} {kernels} --peers {peers} {options} --json {json}"
@@ -209,7 +239,8 @@ class Measure(ScriptTest):
         (self.folder / "fa3_fwd_interface.py").write_text("def flash_attn_func(q, k, v):\n    return q\n")
         for path, sentence in ((str(self.folder), None), ("", "this Python cannot import torch")):
             with mock.patch.dict("os.environ", {"PYTHONPATH": path, "PYTHON": "/usr/bin/python3"}):
-                self.assertEqual(measure.missing_peer.__wrapped__(("fa3",)), sentence)
+                for peer in ("fa3", "torch"):
+                    self.assertEqual(measure.missing_peer.__wrapped__((peer,)), sentence)
 
     def test_what_is_refused(self):
         name, card = "bf16_d128.json", RESULTS / BOOK

@@ -182,6 +182,9 @@ def words(template, values):
         out += value if isinstance(value, list) else [value]
     if out[0] == "fa":
         return [str(ROOT / "scripts" / "fa"), *out[1:]]
+    if out[0] == "python3":  # with PyTorch, and with fa of this build
+        path = os.pathsep.join(filter(None, ["python", os.environ.get("PYTHONPATH")]))
+        return ["/usr/bin/env", f"FA_LIBRARY={relative(values['fa'])}", f"PYTHONPATH={path}", os.environ.get("PYTHON", "python3"), *out[1:]]
     return out if "/" in out[0] or out[0] == "compute-sanitizer" else [f"{values['bin']}/{out[0]}", *out[1:]]
 
 
@@ -195,7 +198,7 @@ def beside(entry, chosen):
 def steps_of(entry, chosen_in, folder, build):
     """What is to be run of an entry: for each file that it writes, the numbers that chosen_in(file) names."""
     part = folder / "part"
-    values = {"bin": f"{build}/bin", "library": f"{build}/lib/libfa_bench.so", "timeline": f"{build}-timeline/bin", "part": str(part),
+    values = {"bin": f"{build}/bin", "library": f"{build}/lib/libfa_bench.so", "fa": f"{build}/lib/libfa.so", "timeline": f"{build}-timeline/bin", "part": str(part),
               "json": f"{part}/found.json", "set": f"{part}/found.jsonl", "peers": ",".join(entry.peers)}
     for each, options in entry.each.items() if entry.command else ():
         for number in [n for n in known() if replaced(n) in entry.kernels] if is_single(entry) else [""]:
@@ -235,16 +238,17 @@ def missing(step, build):
             return f"there is no {program}"
         if command[1:2] == ["profile"] and not shutil.which("ncu"):
             return "there is no ncu"
-        if absent := [file for file in command if file.startswith(str(build)) and not Path(file).exists()]:
+        files = [str(ROOT / word.removeprefix("FA_LIBRARY=")) for word in command]
+        if absent := [file for file in files if file.startswith(str(build)) and not Path(file).exists()]:
             return f"{relative(absent[0])} is not built"
     return missing_peer(tuple(step.entry.peers))
 
 
 @lru_cache(maxsize=None)
 def missing_peer(peers):
-    """The sentence of bench's PyTorch on the first of these libraries that it lacks."""
+    """The sentence of bench's PyTorch on the first of these libraries that it lacks, or on PyTorch itself."""
     code = ("import sys\nfrom fa_tools.product import torch_attention as t\nnames = [n for n in sys.argv[1:] if n in t.PEERS]\n"
-            "try:\n  torch = names and __import__('torch')\n  for n in names: t.PEERS[n][1](t.PEERS[n][0], torch)\n"
+            "try:\n  torch = (names or 'torch' in sys.argv) and __import__('torch')\n  for n in names: t.PEERS[n][1](t.PEERS[n][0], torch)\n"
             "except ImportError as p: print(f'this Python cannot import {p.name}')\nexcept t.Missing as p: print(p)\n")
     done = subprocess.run([os.environ.get("PYTHON", "python3"), "-c", code, *peers], capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "scripts"), os.environ.get("PYTHONPATH")]))})
