@@ -17,6 +17,7 @@ from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_
 from fa_tools.cards import BOOK
 from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import beyond_tables, chart, cycles
+from fa_tools.press.charts import training
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
@@ -153,6 +154,30 @@ class Beside(SpecTest):
         self.assertIn("2048 tokens", words(spec))
         self.assertEqual(chart.beside_charts(test, ours, wish), "bench/machines.json does not know the limits of NVIDIA Test")
         self.assertEqual(chart.beside_charts(mine, ours, {**wish, "head_dim": 64}), "both cards have no problem in common")
+
+
+class Losses(unittest.TestCase):
+    """Of a training, from made-up losses."""
+
+    def test_what_is_shown(self):
+        differences = [0.03, *[-0.01] * 9, 0.02, -0.05]
+        steps = [{"step": step, "by_torch": 5.5 - step / 8, "by_fa": 5.5 - step / 8 + more} for step, more in enumerate(differences, 1)]
+        self.assertEqual([(first, last, round(mean, 9)) for first, last, mean in training.mean_differences(steps)], [(1, 10, -0.006), (11, 12, -0.015)])
+        for theme in (CHARTS_LIGHT, CHARTS_DARK._replace(phone=True)):
+            spec = training.losses_chart({"torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "steps": steps}, theme)
+            losses, apart = spec["vconcat"]
+            for line, whose in zip(losses["layer"], ("by_torch", "by_fa"), strict=True):
+                self.assertEqual([(row["kernel"], row["step"], row["loss"]) for row in line["data"]["values"]],
+                                 [(training.WHOSE[whose], each["step"], each[whose]) for each in steps])
+            self.assertEqual([round(row["difference"], 9) for row in apart["data"]["values"]], differences)
+            self.assertEqual([(row["first"], row["last"], round(row["difference"], 9)) for row in apart["layer"][2]["data"]["values"]],
+                             [(0.5, 10.5, -0.006), (10.5, 12.5, -0.015)])
+            said = " ".join(spec["title"]["subtitle"])
+            self.assertIn("PyTorch 2.11.0", said)
+            self.assertIn("at most 0.0150", said)
+            spans = [high - low for low, high in (panel["layer"][1]["encoding"]["y"]["scale"]["domain"] for panel in (losses, apart))]
+            self.assertIn(f"Below, {apart['height'] / spans[1] * spans[0] / losses['height']:.0f} times as tall", said)
+            self.assertGreater(spans[1], 0.1)  # no step is outside
 
 
 class Spread(SpecTest):

@@ -29,6 +29,7 @@ from fa_tools.press.charts.roofline import load_profile, points_of, roofline_cha
 from fa_tools.press.charts.speeds import (beside_chart, cuda_ladder, cycles_chart, grid_chart, grid_rows, length_chart, peer_length_chart, percents,
                                           scores_chart, speedup_chart, spread_chart, ways_of)
 from fa_tools.press.charts.themes import one_svg
+from fa_tools.press.charts.training import losses_chart
 from fa_tools.press.figures.drawing import keep
 from fa_tools.product.limits import MACHINES, bound_of, kernels_of, machine_named, machine_of
 from fa_tools.records import (REST, Shape, display, headline_shape, is_plain, is_stale, kind, load, order, passed, scores_of, shape_of,
@@ -50,12 +51,14 @@ Exit code: 0 done, 1 nothing to draw or, with --check, something is out of date,
 DOCS = ROOT / "docs" / "charts"
 Drawing = namedtuple("Drawing", "stem files profile counters only kernels", defaults=(None, None, None))
 LADDER = ["bf16_d128"]
+TRAINING = ["training"]  # which has losses, and no results of kernels
 DOCS_CHARTS = [
     Drawing(BOOK, LADDER, "profile", f"{EMULATOR}:counts/d128",
             only=("ladder", "speedup", "seq_len", "peer-seq_len", "roofline", "bounds")),
     Drawing(BOOK, ["inputs/scores"], None, only=("scores-4096",)),
     Drawing(BOOK, ["inputs/grid", "inputs/scores"], None, only=("grid",)),
     Drawing(BOOK, [], None),  # of files that fa_tools.press.cycles chooses
+    Drawing(BOOK, TRAINING, None),
     Drawing(EMULATOR, [f"{EMULATOR}:counts/d128_n256"], None),
     Drawing(f"{BOOK}-15", LADDER, None, only=("seq_len",), kernels=["14_*", "15_*", "peer/fa3", "peer/cudnn"]),
 ]
@@ -327,6 +330,10 @@ def docs_specs():
     for stem, files, profile, counters, only, kernels in DOCS_CHARTS:
         if not files:
             yield f"{stem}-cycles", lambda theme: marked(cycles_chart(machine_named(BOOK)[0], cycles.launches(), theme), cycles.changed(), theme)
+            continue
+        if files == TRAINING:
+            losses = read(ROOT / file_named(*files), read_json)
+            yield f"{stem}-losses", lambda theme, losses=losses: losses_chart(losses, theme)
             continue
         (group,) = group_files([ROOT / (file_named(name) or name) for name in files])
         group.keep(kernels)
