@@ -344,25 +344,30 @@ TEST(AfterForward, TheSameWithAKernelsOAndLogSumExp) {
 // Whenever the copy engine and the warps come to it: dK and dV have the same bits, because nobody
 // else adds to them, and dQ is right in any order of additions.
 TEST(AnySchedule, GivesTheSameGradients) {
-  Case each{"", problem(1, 2, 320, 128, Dtype::kBf16)};
-  each.problem.kv_heads = 1;
-  each.problem.kv_len = 200;
-  each.problem.mask = Mask::kCausal;
-  const Inputs inputs = make_inputs(each.problem, "normal", 7);
-  const std::vector<uint16_t> d_o = make_d_o(each.problem);
-  const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
-  for (const GradientKernel& kernel : gradient_kernels()) {
-    if (&kernel == &plain()) continue;
-    const Gradients3 usual = gradients_of(kernel, each, inputs, d_o, reference);
-    for (uint64_t seed = 0; seed < 4; seed++) {
-      emu::options().completion = seed == 0 ? emu::Completion::kEarly : emu::Completion::kRandom;
-      emu::options().schedule = emu::Schedule::kRandom;
-      emu::options().seed = seed;
-      const Gradients3 now = gradients_of(kernel, each, inputs, d_o, reference);
-      emu::options() = {};
-      EXPECT_EQ(now.at("dK"), usual.at("dK")) << seed;
-      EXPECT_EQ(now.at("dV"), usual.at("dV")) << seed;
-      EXPECT_EQ(compare_gradient(each.problem, "dQ", reference.d_q, now.at("dQ")), "") << seed;
+  for (const int head_dim : {64, 128}) {
+    Case each{"", problem(1, 2, 320, head_dim, Dtype::kBf16)};
+    each.problem.kv_heads = 1;
+    each.problem.kv_len = 200;
+    each.problem.mask = Mask::kCausal;
+    const Inputs inputs = make_inputs(each.problem, "normal", 7);
+    const std::vector<uint16_t> d_o = make_d_o(each.problem);
+    const GradientReference reference = make_gradient_reference(each.problem, inputs, d_o);
+    for (const GradientKernel& kernel : gradient_kernels()) {
+      if (&kernel == &plain()) continue;
+      const std::string what =
+          kernel.kernel.name + std::string(", ") + std::to_string(head_dim) + ", ";
+      const Gradients3 usual = gradients_of(kernel, each, inputs, d_o, reference);
+      for (uint64_t seed = 0; seed < 4; seed++) {
+        emu::options().completion = seed == 0 ? emu::Completion::kEarly : emu::Completion::kRandom;
+        emu::options().schedule = emu::Schedule::kRandom;
+        emu::options().seed = seed;
+        const Gradients3 now = gradients_of(kernel, each, inputs, d_o, reference);
+        emu::options() = {};
+        EXPECT_EQ(now.at("dK"), usual.at("dK")) << what << seed;
+        EXPECT_EQ(now.at("dV"), usual.at("dV")) << what << seed;
+        EXPECT_EQ(compare_gradient(each.problem, "dQ", reference.d_q, now.at("dQ")), "")
+            << what << seed;
+      }
     }
   }
 }

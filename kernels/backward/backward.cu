@@ -38,7 +38,10 @@ struct Config {
   static constexpr int kBlockN = kWarpgroups * 64;  // keys per CTA
   static constexpr int kBlockM = kTileQueries;
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last: dQ and the loads
-  static constexpr int kStages = 3;                         // tiles of Q and of dO in shared memory
+  // With 64 numbers per head the products of a tile take 1,280 cycles, and shared memory would take
+  // 1,664. But registers have room for its factors K, V and dS^T, and for P^T next to dP^T.
+  static constexpr bool kRoomy = kHeadDim == 64;
+  static constexpr int kStages = kRoomy ? 4 : 3;  // tiles of Q and of dO in shared memory
   static constexpr int kSlabs = kHeadDim / 64;
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kKeyRegisters = 216, kQueryRegisters = 72;
@@ -222,11 +225,22 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   ptx::setmaxnreg_inc<C::kKeyRegisters>();
 
   // ---- registers
-  float acc[32];  // S^T, then dP^T
+  float acc_s[32], acc_other[32];
+  float(&acc_dp)[32] = C::kRoomy ? acc_other : acc_s;  // dP^T, else in the place of S^T
   float acc_dk[kHeadDim / 2], acc_dv[kHeadDim / 2];
-  // P^T as A fragments of 16 queries, and again with 11 bits for dS^T (of T = bf16 it has 8). Kept
-  // in fp32 next to dP^T it would take 32 registers that are not there.
-  uint32_t rP[4][4], rH[4][4];
+  uint32_t rP[4][4], rS[4][4];  // P^T and dS^T as A fragments of 16 queries
+  // What dS^T needs besides rP where dP^T takes the place of P^T: if T is bf16, with 8 bits, P^T
+  // with 11, and if it is fp16, what rounding took away. Kept in fp32 P^T would take 32 registers
+  // that are not there.
+  constexpr bool kOfTwo = std::is_same_v<T, __half> && !C::kRoomy;  // dS^T takes P^T from both
+  uint32_t rH[4][4];
+  uint32_t rK[kHeadDim / 16][4], rV[kHeadDim / 16][4];  // roomy: A fragments of K and V
+  // To 11 bits, as fp16 has them, but in fp32: reading rP again would take registers (T. J. Dekker,
+  // A Floating-Point Technique for Extending the Available Precision, 1971).
+  const auto rounded = [](float x) {
+    const float by_far = 8193 * x;  // 2^13 + 1
+    return by_far - (by_far - x);
+  };
   const float scale_log2 = scale * kLog2e;
   const int row = warpgroup_idx * 64 + warp_idx * 16;  // the warp's first key in the tile
 
@@ -246,14 +260,18 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const uint32_t rows_at = base + warpgroup_idx * (64 * 128 / 16);
 
   // S^T = K Q^T or dP^T = V dO^T.
-  const auto multiply_rows = [&](size_t a, size_t b, int stage) {
+  const auto multiply_rows = [&](float(&acc)[32], const auto& rA, size_t a, size_t b, int stage) {
     ptx::wgmma_fence(acc);
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d++) {
-      ptx::wgmma<T, 64, layout::Major::kK>(
-          acc, k_major(a + layout::k_major_step(C::kBlockN, d), rows_at),
-          k_major(b + layout::k_major_step(C::kBlockM, d), base + stage * (kTileBytes / 16)),
-          d > 0);
+      const uint64_t desc_b =
+          k_major(b + layout::k_major_step(C::kBlockM, d), base + stage * (kTileBytes / 16));
+      if constexpr (C::kRoomy) {
+        ptx::wgmma<T, 64, layout::Major::kK>(acc, rA[d], desc_b, d > 0);
+      } else {
+        ptx::wgmma<T, 64, layout::Major::kK>(
+            acc, k_major(a + layout::k_major_step(C::kBlockN, d), rows_at), desc_b, d > 0);
+      }
     }
     ptx::wgmma_commit();
   };
@@ -261,12 +279,12 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
   const auto begin_s = [&](int i) {
     const int stage = i % C::kStages;
     ptx::mbarrier_wait(&smem.q_full[stage], i / C::kStages % 2);
-    multiply_rows(offsetof(S, sK), offsetof(S, sQ), stage);
+    multiply_rows(acc_s, rK, offsetof(S, sK), offsetof(S, sQ), stage);
   };
   const auto begin_dp = [&](int i) {
     const int stage = i % C::kStages;
     ptx::mbarrier_wait(&smem.do_full[stage], i / C::kStages % 2);
-    multiply_rows(offsetof(S, sV), offsetof(S, sdO), stage);
+    multiply_rows(acc_dp, rV, offsetof(S, sV), offsetof(S, sdO), stage);
   };
   // Takes away the scores of keys that a query of the tile does not see.
   const auto mask = [&](int m_block) {
@@ -276,20 +294,40 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     const int key = keys.first_key + row + lane_idx / 4;
 #pragma unroll
     for (int j = 0; j < 32; j++) {
-      if (!keys.sees(query + j / 4 * 8 + j % 2, key + j / 2 % 2 * 8)) acc[j] = -INFINITY;
+      if (!keys.sees(query + j / 4 * 8 + j % 2, key + j / 2 % 2 * 8)) acc_s[j] = -INFINITY;
     }
+  };
+  // Reads the warp's 16 rows of K or V.
+  const auto read_rows = [&](uint32_t(&r)[kHeadDim / 16][4], const auto& slabs) {
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 16; d++) {
+      ptx::ldmatrix_x4(
+          r[d], layout::chunk_address(slabs, row + lane_idx % 16, d * 16 + lane_idx / 16 * 8));
+    }
+    ptx::wgmma_fence(r);
   };
 
   QueryTile tile(keys);
   if (!unseen) ptx::mbarrier_wait(&smem.k_full, 0);
   if (warpgroup_idx == 1) ptx::barrier_sync(C::kStagger, 256);  // half a step behind the other
   if (unseen && warpgroup_idx == 0) ptx::barrier_arrive(C::kStagger, 256);
+  if (C::kRoomy && !unseen) {
+    read_rows(rK, smem.sK);
+    begin_s(0);
+    ptx::mbarrier_wait(&smem.v_full, 0);
+    read_rows(rV, smem.sV);
+  }
 #pragma unroll 1
   for (int i = 0; i < tiles; i++) {
     const int stage = i % C::kStages, buffer = i % 2;
-    begin_s(i);
-    if (i == 0) ptx::mbarrier_wait(&smem.v_full, 0);
-    ptx::wgmma_wait<0>(acc);
+    if constexpr (C::kRoomy) {
+      ptx::wgmma_wait<0>(acc_s, rP, rS);
+      begin_dp(i);
+    } else {
+      begin_s(i);
+      if (i == 0) ptx::mbarrier_wait(&smem.v_full, 0);
+      ptx::wgmma_wait<0>(acc_s);
+    }
     if constexpr (kMasked) {
       mask(tile.m_block);
       tile.next(keys);
@@ -302,19 +340,27 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
       const float4 lse = its_stats[4 * j];
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        float* const s = acc + 8 * j + 4 * h;
+        float* const s = acc_s + 8 * j + 4 * h;
         const float even = h ? lse.z : lse.x, odd = h ? lse.w : lse.y;
         s[0] = ptx::exp2_approx(fmaf(s[0], scale_log2, -even));
         s[1] = ptx::exp2_approx(fmaf(s[1], scale_log2, -odd));
         s[2] = ptx::exp2_approx(fmaf(s[2], scale_log2, -even));
         s[3] = ptx::exp2_approx(fmaf(s[3], scale_log2, -odd));
-        rP[j][2 * h] = ptx::pack<T>(s[0], s[1]);
-        rP[j][2 * h + 1] = ptx::pack<T>(s[2], s[3]);
-        rH[j][2 * h] = ptx::pack<__half>(s[0], s[1]);
-        rH[j][2 * h + 1] = ptx::pack<__half>(s[2], s[3]);
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++) {
+          const float p0 = s[2 * pair], p1 = s[2 * pair + 1];
+          if constexpr (kOfTwo) {
+            const float kept0 = rounded(p0), kept1 = rounded(p1);
+            rP[j][2 * h + pair] = ptx::pack<T>(kept0, kept1);
+            rH[j][2 * h + pair] = ptx::pack<T>(p0 - kept0, p1 - kept1);
+          } else {
+            rP[j][2 * h + pair] = ptx::pack<T>(p0, p1);
+            if constexpr (!C::kRoomy) rH[j][2 * h + pair] = ptx::pack<__half>(p0, p1);
+          }
+        }
       }
     }
-    begin_dp(i);
+    if constexpr (!C::kRoomy) begin_dp(i);
     // ---- dV += P^T dO, 2^14 times
     ptx::wgmma_fence(rP);
 #pragma unroll
@@ -326,47 +372,72 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
           query > 0 || i > 0);
     }
     ptx::wgmma_commit();
+    // Registers 2n and 2n + 1 of P^T, which rP has as register n, as dS^T needs them.
+    const auto p_of = [&](int j, int n) {
+      if constexpr (C::kRoomy) return float2{acc_s[8 * j + 2 * n], acc_s[8 * j + 2 * n + 1]};
+      float2 p = ptx::unpack<__half>(rH[j][n]);
+      if constexpr (kOfTwo) {
+        const float2 rest = ptx::unpack<T>(rP[j][n]);
+        p.x += rest.x;
+        p.y += rest.y;
+      }
+      return p;
+    };
     // [ds]
     ptx::mbarrier_wait(&smem.ds_empty[buffer], (i / 2 + 1) % 2);
-    ptx::wgmma_wait<1>(acc);
+    if constexpr (kOfTwo) {
+      ptx::wgmma_wait<0>(acc_dp, rP);
+    } else {
+      ptx::wgmma_wait<1>(acc_dp);
+    }
     if (i == 0 && warpgroup_idx == 0) ptx::barrier_arrive(C::kStagger, 256);
       // ---- dS^T = P^T (dP^T - D), without scale
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const float4 d = its_stats[16 + 4 * j];
-      uint32_t rS[4];
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const float* const dp = acc + 8 * j + 4 * h;
+        const float* const dp = acc_dp + 8 * j + 4 * h;
         const float even = h ? d.z : d.x, odd = h ? d.w : d.y;
-        const float2 p01 = ptx::unpack<__half>(rH[j][2 * h]);
-        const float2 p23 = ptx::unpack<__half>(rH[j][2 * h + 1]);
-        rS[2 * h] =
-            ptx::pack<T>(p01.x * fmaf(dp[0], 1 / kP, -even), p01.y * fmaf(dp[1], 1 / kP, -odd));
-        rS[2 * h + 1] =
-            ptx::pack<T>(p23.x * fmaf(dp[2], 1 / kP, -even), p23.y * fmaf(dp[3], 1 / kP, -odd));
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++) {
+          const float2 p = p_of(j, 2 * h + pair);
+          rS[j][2 * h + pair] = ptx::pack<T>(p.x * fmaf(dp[2 * pair], 1 / kP, -even),
+                                             p.y * fmaf(dp[2 * pair + 1], 1 / kP, -odd));
+        }
       }
-      ptx::stmatrix_x4(rS, layout::chunk_address(smem.sdS[buffer], row + lane_idx % 16,
-                                                 j * 16 + lane_idx / 16 * 8));
+      ptx::stmatrix_x4(rS[j], layout::chunk_address(smem.sdS[buffer], row + lane_idx % 16,
+                                                    j * 16 + lane_idx / 16 * 8));
     }
+    // Behind an `if` ptxas serialises all products (C7515), so the last tile has its S^T twice.
+    if constexpr (C::kRoomy) begin_s(min(i + 1, tiles - 1));
     ptx::fence_proxy_async();
-    ptx::barrier_sync(C::kOwn + warpgroup_idx, 128);
+    if constexpr (C::kRoomy) {
+      __syncwarp();
+    } else {
+      ptx::barrier_sync(C::kOwn + warpgroup_idx, 128);
+    }
     if (lane_idx == 0) ptx::mbarrier_arrive(&smem.ds_full[buffer]);
     // [/ds]
     // ---- dK += dS^T Q
-    ptx::wgmma_fence();
+    if constexpr (C::kRoomy) ptx::wgmma_fence(rS);
+    if constexpr (!C::kRoomy) ptx::wgmma_fence();
 #pragma unroll
     for (int query = 0; query < C::kBlockM / 16; query++) {
-      ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
-          acc_dk,
-          k_major(offsetof(S, sdS) + layout::k_major_step(C::kBlockN, query),
-                  rows_at + buffer * (sizeof smem.sdS[0] / 16)),
-          mn_major(offsetof(S, sQ) + layout::mn_major_step(query),
-                   base + stage * (kTileBytes / 16)),
-          query > 0 || i > 0);
+      const uint64_t desc_q = mn_major(offsetof(S, sQ) + layout::mn_major_step(query),
+                                       base + stage * (kTileBytes / 16));
+      if constexpr (C::kRoomy) {
+        ptx::wgmma<T, kHeadDim, layout::Major::kMN>(acc_dk, rS[query], desc_q, query > 0 || i > 0);
+      } else {
+        ptx::wgmma<T, kHeadDim, layout::Major::kMN>(
+            acc_dk,
+            k_major(offsetof(S, sdS) + layout::k_major_step(C::kBlockN, query),
+                    rows_at + buffer * (sizeof smem.sdS[0] / 16)),
+            desc_q, query > 0 || i > 0);
+      }
     }
     ptx::wgmma_commit();
-    ptx::wgmma_wait<1>(rP);
+    if constexpr (!C::kRoomy && !kOfTwo) ptx::wgmma_wait<1>(rP);
   }
 
   // ---- epilogue: dV, then dK, through the place of V
@@ -395,7 +466,7 @@ __global__ void __launch_bounds__(Config<kHeadDim>::kThreads, 1)
     }
     __syncwarp();
   };
-  ptx::wgmma_wait<0>(acc_dv, acc_dk);
+  ptx::wgmma_wait<0>(acc_dv, acc_dk, acc_s);
   if (unseen) {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; i++) acc_dv[i] = acc_dk[i] = 0.0f;
