@@ -160,7 +160,7 @@ TEST_P(SplitKeys, HasNoRacesInTwoRounds) {
     }
   }
 }
-// Few SMs, so that a CTA of share_tiles has whole query tiles between parts of others; rows that
+// Few SMs, so that pieces and clusters are of other sizes; rows that
 // fill no tile, and keys that fill no page.
 TEST_P(SplitKeys, HasNoRacesOnFewSms) {
   std::vector<Problem> problems;

@@ -2,9 +2,12 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -137,6 +140,29 @@ cudaFuncAttributes prepare_kernel(const void* kernel, size_t shared_bytes) {
         check_cuda(cudaFuncGetAttributes(&attributes, kernel), "reading the kernel's attributes");
         return attributes;
       });
+}
+
+int clusters_at_once(const void* kernel, const LaunchShape& shape) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const void*, int>, int> known;
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = known.try_emplace({current_device(), kernel, shape.cluster}, 1);
+  if (is_new) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
+    cudaLaunchConfig_t configuration{};
+    configuration.gridDim = shape.grid;
+    configuration.blockDim = shape.block;
+    configuration.dynamicSmemBytes = shape.shared_bytes;
+    configuration.attrs = &attribute;
+    configuration.numAttrs = 1;
+    int clusters = 0;
+    check_cuda(cudaOccupancyMaxActiveClusters(&clusters, kernel, &configuration),
+               "asking how many clusters run at the same time");
+    found->second = std::max(1, clusters);
+  }
+  return found->second;
 }
 
 bool on_gpu() { return true; }

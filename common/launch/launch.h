@@ -4,6 +4,7 @@
 // IWYU pragma: begin_exports
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -74,7 +75,17 @@ void check_cuda(cudaError_t error, const char* what);
 // of dynamic shared memory. Throws Unsupported or BackendError.
 cudaFuncAttributes prepare_kernel(const void* kernel, size_t shared_bytes);
 
+// How many clusters of a kernel can run at the same time. A cluster is on SMs of one GPC, a part of
+// the GPU, where SMs may be left that are too few for another one. Throws BackendError.
+int clusters_at_once(const void* kernel, const LaunchShape& shape);
+
 #ifdef __CUDACC__
+template <auto kKernel>
+int clusters_at_once(const LaunchShape& shape) {
+  prepare_kernel(reinterpret_cast<const void*>(kKernel), shape.shared_bytes);
+  return clusters_at_once(reinterpret_cast<const void*>(kKernel), shape);
+}
+
 // At the kernel's begin. The CTA's shared memory as the kernel's own struct; the launch's
 // shared_bytes is its sizeof.
 template <typename SharedStorage>
@@ -154,6 +165,12 @@ inline SharedStorage& shared_storage() {
 template <auto kKernel>
 int compiled_architecture() {
   return FA_ARCHITECTURE;
+}
+
+// How many clusters can run at the same time, if a CTA has an SM for itself.
+template <auto kKernel>
+int clusters_at_once(const LaunchShape& shape) {
+  return std::max(1, sm_count() / shape.cluster);
 }
 
 template <auto kKernel, typename... Arguments>

@@ -1,13 +1,12 @@
-// beyond/share_tiles: few query tiles for many SMs, with wgmma; CTAs share all key tiles evenly.
+// beyond/share_tiles: few query tiles for many SMs, with wgmma; a cluster of CTAs shares the keys.
 //
-// Idea         A query tile and one of its key tiles are a unit of work. The units of a launch are
-//              one line, which is cut into equal shares, one per CTA. Where a share ends within a
-//              query tile, several CTAs have a part of its O, and the last one merges these.
-// Bottleneck   Removed: SMs without work where there are fewer query tiles than SMs or a few more,
-//              and rows without queries where a model's heads share keys.
-// Changed      From causal: a CTA's query tiles are no longer whole. The rows of a tile are the
-//              queries of all heads that share keys, as in split_keys, and TMA collects them. K and
-//              V may be in pages, a box per page or tile.
+// Idea         The CTAs of a cluster compute the same query tile, each with other keys. At the end
+//              each merges some columns of all their O, which it reads from their shared memory.
+// Bottleneck   Removed: SMs without work where there are fewer query tiles than SMs, and rows
+//              without queries where a model's heads share keys.
+// Changed      From causal: a CTA has one query tile and a part of its keys. The rows of a tile are
+//              the queries of all heads that share keys, as in split_keys, and TMA collects them. K
+//              and V may be in pages, a box per page or tile.
 // Run          cmake --build --preset emulator --target beyond &&
 //              build/emulator/bin/beyond share_tiles --q-len 100 --kv-len 1000 --kv-heads 1
 #include <algorithm>
@@ -23,11 +22,10 @@
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/barrier.h"
+#include "common/ptx/cluster.h"
 #include "common/ptx/convert.h"
-#include "common/ptx/elect.h"
 #include "common/ptx/exp2.h"
 #include "common/ptx/fence.h"
-#include "common/ptx/ldmatrix.h"
 #include "common/ptx/log2.h"
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/setmaxnreg.h"
@@ -38,6 +36,9 @@ namespace fa::share_tiles {
 
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 constexpr int kBlockN = 128;  // keys per tile
+constexpr int kMostCtas = 8;  // of a cluster, as many as any GPU with clusters has
+template <int kNumber>
+using Number = std::integral_constant<int, kNumber>;
 
 // [range]
 // Upper bound for the sum of P that one lane computes for one K tile. bf16 has fp32's range: half
@@ -67,8 +68,6 @@ struct Config {
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
   static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
   static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
-  static constexpr int kBuffers = 3;                        // of Q, and later O
-  static constexpr int kSegments = 8;                       // in shared memory; as in causal
   static constexpr int kWarps = 4 * kWarpgroups;            // of the consumers
   // A launch gives all threads equally many registers; the producer returns what two consumers
   // need. With one there are enough for all.
@@ -77,8 +76,8 @@ struct Config {
   static_assert(kWarpgroups == 1 || kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                                         kLaunchRegisters - kProducerRegisters,
                 "otherwise a consumer would wait for registers without end");
-  // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
-  enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
+  // Warpgroup g has barrier kTurn + g. 0 is __syncthreads'.
+  enum NamedBarrier : int { kTurn = 1 };
 };
 
 // What a launch computes.
@@ -112,14 +111,6 @@ struct Tile {
   int key_tiles;  // at least one, though no query may see a key
 };
 
-// What a CTA computes of a query tile: some of its key tiles, from the last one to the first.
-struct Segment {
-  Tile tile;
-  int head;                       // the first one of its pack
-  int first_key_tile, key_tiles;  // none: no segment is left
-  int first_cta, parts, part;     // CTA first_cta + i has part i; which one this is
-};
-
 // [tile]
 __device__ inline Tile tile_of(const Shape& shape, int number, int tile_queries) {
   Tile tile{};
@@ -144,95 +135,6 @@ __device__ inline Tile tile_of(const Shape& shape, int number, int tile_queries)
 }
 // [/tile]
 
-// [shares]
-// The line of units: sequence after sequence, in each one query tile after the other, of each all
-// packs of heads, and of each the key tiles from the last one to the first. All lanes of a warp
-// walk through it together.
-template <int kWarpgroups>
-class Share {
- public:
-  __device__ explicit Share(const Shape& shape)
-      : shape_(shape), packs_(shape.heads / shape.pack), tile_queries_(kWarpgroups * shape.span) {
-    uint64_t total = 0;
-    for (int first = 0; first < numbers(); first = after(first)) total += units_from(first);
-    share_ = int((total + gridDim.x - 1) / gridDim.x);
-    const uint64_t share_begin = min(uint64_t(share_) * blockIdx.x, total);
-    end_ = int(min(uint64_t(share_), total - share_begin));
-    // The tile that has the first of them: among which 32 tiles, and then which of these.
-    uint64_t begin = 0, units = 0;
-    for (int first = 0; end_ > 0; first = after(first), begin += units) {
-      units = units_from(first);
-      if (begin + units <= share_begin) continue;
-      const int lane = int(threadIdx.x) % 32;
-      uint32_t upto = units_of(first + lane);
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const uint32_t before = __shfl_up_sync(0xffffffffu, upto, distance);
-        if (lane >= distance) upto += before;
-      }
-      const int i = __ffs(__ballot_sync(0xffffffffu, begin + upto > share_begin)) - 1;
-      const uint32_t before = __shfl_sync(0xffffffffu, upto, max(i - 1, 0));
-      begin += i > 0 ? before : 0;
-      number_ = first + i;
-      break;
-    }
-    begin_ = -int(share_begin - begin);
-  }
-
-  // The next part of the share.
-  __device__ Segment next() {
-    Segment segment{};
-    if (at_ >= end_) return segment;
-    for (;; number_++) {
-      segment.tile = tile_of(shape_, number_, tile_queries_);
-      const int units = segment.tile.key_tiles * packs_;
-      if (begin_ + units > at_) break;
-      begin_ += units;
-      if (segment.tile.queries <= 0) number_ = end_of_sequence(number_) - 1;
-    }
-    const int key_tiles = segment.tile.key_tiles, pack = (at_ - begin_) / key_tiles;
-    const int tile_begin = begin_ + pack * key_tiles, tile_end = tile_begin + key_tiles;
-    const int end = min(end_, tile_end);
-    segment.head = pack * shape_.pack;
-    segment.first_key_tile = tile_end - end;
-    segment.key_tiles = end - at_;
-    // Shares before this one that have some of the tile's units; this one, and those behind.
-    segment.part = (max(-tile_begin, 0) + share_ - 1) / share_;
-    segment.parts = segment.part + (tile_end + share_ - 1) / share_;
-    segment.first_cta = blockIdx.x - segment.part;
-    at_ = end;
-    return segment;
-  }
-
- private:
-  __device__ int numbers() const { return shape_.sequences * shape_.row_tiles; }
-  // The units of a query tile, of all packs.
-  __device__ uint32_t units_of(int number) const {
-    return number < numbers() ? tile_of(shape_, number, tile_queries_).key_tiles * packs_ : 0;
-  }
-  // Those of 32 query tiles together.
-  __device__ uint32_t units_from(int first) const {
-    return __reduce_add_sync(0xffffffffu, units_of(first + int(threadIdx.x) % 32));
-  }
-  // The next 32. What is left of a sequence that ends before the longest one is passed over.
-  __device__ int after(int first) const {
-    const int last = first + 31;
-    const bool ended = last < numbers() && tile_of(shape_, last, tile_queries_).queries <= 0;
-    return ended ? end_of_sequence(last) : first + 32;
-  }
-  __device__ int end_of_sequence(int number) const {
-    return (number / shape_.row_tiles + 1) * shape_.row_tiles;
-  }
-
-  const Shape& shape_;
-  const int packs_, tile_queries_;
-  int share_;   // units per CTA
-  int at_ = 0;  // the next one of this CTA's,
-  int end_;     // how many it has,
-  int begin_;   // and the first one of query tile number_, which may be another CTA's: below 0
-  int number_ = 0;
-};
-// [/shares]
-
 // Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
 // columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
 //
@@ -244,47 +146,35 @@ class Share {
 //                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
 // With 4 heads in a pack rows 0..3 are the first query of its four heads, rows 4..7 the second one.
-template <typename T, typename C>
+template <typename T, int kHeadDim, typename C>
 struct SharedStorage {
   // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
-  // sQ[t % kBuffers] holds Q of segment t and later its O.
-  alignas(1024) T sQ[C::kBuffers][C::kWarpgroups][C::kSlabs][64][64];
+  alignas(1024) T sQ[C::kWarpgroups][C::kSlabs][64][64];
   alignas(1024) T sK[C::kStages][C::kSlabs][kBlockN][64];
   alignas(1024) T sV[C::kStages][C::kSlabs][kBlockN][64];
   // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
   uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
   uint64_t v_arrived;  // of tiles of V in which the producer writes before the consumers read
-  // [t % kBuffers] belongs to segment t. o_full expects one arrival per warp of the consumer.
-  uint64_t q_full[C::kBuffers][C::kWarpgroups], o_full[C::kBuffers][C::kWarpgroups];
-  // [t % kSegments] is segment t of this CTA. full expects the lane that has written it.
-  Segment segment[C::kSegments];
-  uint64_t segment_full[C::kSegments];
+  uint64_t q_full[C::kWarpgroups];
+  Tile tile;
+  // [part]
+  // What each lane has of its CTA's O, four at a time, and each row's reference and sum. The other
+  // CTAs of the cluster read it.
+  alignas(16) float4 part[C::kWarps][kHeadDim / 8][32];
+  float2 stats[C::kWarps][16];
+  // [/part]
 };
-
-// [places]
-// Where parts of O are stored, in workspace. A CTA has at most two parts, of the query tile that it
-// begins with and of the one that it ends with: the latter is the first part of its tile.
-struct Places {
-  // [2 rounds][2 gridDim.x][kWarps]: how many of the parts that are merged together are stored. 0
-  // between launches.
-  uint32_t* arrived;
-  // [2 gridDim.x][kWarps][kHeadDim / 8 + 1][32]: what each lane has of acc_o, four at a time, and
-  // the references and sums of its two rows.
-  float4* parts;
-};
-// [/places]
 
 template <typename T, int kHeadDim, int kConsumers>
 __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
-                     const __grid_constant__ ptx::TensorMap map_o,
-                     const __grid_constant__ Shape shape, T* gO, float* gLse, Places places) {
+                     const __grid_constant__ Shape shape, T* gO, float* gLse) {
   using C = Config<kHeadDim, kConsumers>;
   constexpr int kTileBytes = kBlockN * kHeadDim * sizeof(T);
   static_assert(kTileBytes == C::kSlabs * kBlockN * 128, "what the boxes of a tile bring");
-  auto& smem = shared_storage<SharedStorage<T, C>>();
+  auto& smem = shared_storage<SharedStorage<T, kHeadDim, C>>();
 
   // ---- indices
   // The value is the same in all lanes, and the shuffle tells the compiler so.
@@ -304,10 +194,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     ptx::prefetch_tensormap(&map_v);
   }
   if (threadIdx.x == 0) {
-    for (int i = 0; i < C::kBuffers * C::kWarpgroups; i++) {
-      ptx::mbarrier_init(&smem.q_full[i % C::kBuffers][i / C::kBuffers], 1);
-      ptx::mbarrier_init(&smem.o_full[i % C::kBuffers][i / C::kBuffers], 4);
-    }
+    for (uint64_t& full : smem.q_full) ptx::mbarrier_init(&full, 1);
     for (int stage = 0; stage < C::kStages; stage++) {
       ptx::mbarrier_init(&smem.k_full[stage], 1);
       ptx::mbarrier_init(&smem.v_full[stage], 1);
@@ -315,62 +202,56 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       ptx::mbarrier_init(&smem.v_empty[stage], C::kWarps);
     }
     ptx::mbarrier_init(&smem.v_arrived, 1);
-    for (uint64_t& full : smem.segment_full) ptx::mbarrier_init(&full, 1);
     ptx::fence_mbarrier_init();
   }
-  // Rows of Q that no box brings, where 64 is no multiple of a pack, are zeros at first and then
-  // what was O there. They have no part in other rows.
+  // [split]
+  // Clusters have query tiles from the last one of each head to the first, so that with a causal
+  // mask those with the most keys begin first.
+  const int ctas = ptx::cluster_nctarank(), rank = ptx::cluster_ctarank();
+  const int packs = shape.heads / shape.pack, cluster = int(blockIdx.x) / ctas;
+  const int head = cluster % packs * shape.pack;  // the first one of its pack
+  const Tile tile = tile_of(shape, shape.sequences * shape.row_tiles - 1 - cluster / packs,
+                            C::kWarpgroups * shape.span);
+  if (tile.queries <= 0) return;  // so do all CTAs of the cluster
+  if (threadIdx.x == 0) smem.tile = tile;
+  // The first key tile of a CTA's part, or behind the last one's.
+  const auto part_begin = [&](int cta) { return tile.key_tiles * cta / ctas; };
+  const int first_key_tile = part_begin(rank), key_tiles = part_begin(rank + 1) - first_key_tile;
+  // [/split]
+  const int block = shape.cu_seqlens_q ? 0 : tile.sequence;
+  // Rows of Q that no box brings, where 64 is no multiple of a pack, are zeros.
   const int used_rows = shape.pack * shape.span;
-  for (int i = threadIdx.x; i < C::kBuffers * C::kWarpgroups * C::kSlabs * (64 - used_rows) * 8;
+  for (int i = threadIdx.x; i < C::kWarpgroups * C::kSlabs * (64 - used_rows) * 8;
        i += C::kThreads) {
-    T(*const slab)[64] = smem.sQ[0][0][i / 8 / (64 - used_rows)];
+    T(*const slab)[64] = smem.sQ[0][i / 8 / (64 - used_rows)];
     *reinterpret_cast<uint4*>(&slab[used_rows + i / 8 % (64 - used_rows)][i % 8 * 8]) = uint4{};
   }
   ptx::fence_proxy_async();  // wgmma reads them by another path
   __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
 
-  // Returns which row a query of a head is, counted over all heads as in a contiguous O.
-  const auto row_of = [&](const Segment& segment, int head, int query) {
-    const int block = shape.cu_seqlens_q ? 0 : segment.tile.sequence;
-    return (size_t(block) * shape.heads + segment.head + head) * shape.q_rows + segment.tile.q_row +
-           query;
-  };
-  // Whether O of a consumer's rows leaves through shared memory: not where it is a part, and not
-  // where another sequence follows within the box.
-  const auto leaves_by_box = [&](const Segment& segment, int consumer) {
-    return segment.parts == 1 &&
-           (!shape.cu_seqlens_q || segment.tile.queries >= (consumer + 1) * shape.span);
-  };
-
   // ---- producer
   if (warpgroup_idx == C::kWarpgroups) {
     if constexpr (C::kWarpgroups > 1) ptx::setmaxnreg_dec<C::kProducerRegisters>();
-    // One warp walks through its share and loads group after group: tile n_block of K and tile
-    // n_block - 1 of V. Lane i loads box i of a tile, if there are so many.
-    if (warp_idx == 0) {
+    // One warp loads Q and then group after group: tile n_block of K and tile n_block - 1 of V.
+    // Lane i loads box i of a tile, if there are so many.
+    if (warp_idx == 0 && key_tiles > 0) {
       // Where a lane's box is, and how many of the tile's keys the sequence has.
       struct Place {
         int row, head, block, keys;
       };
       uint32_t n_block = 0, ends = 0;
       Place v_place{};
-      Share<C::kWarpgroups> share(shape);
       // [load]
-      const auto place_of = [&](const Segment& segment, int n) {
+      const auto place_of = [&](int n) {
         const int key = n * kBlockN + lane_idx * shape.box_keys;
-        const int head = segment.head / shape.group;
-        const int keys = segment.tile.kv_len - n * kBlockN;
+        const int kv_head = head / shape.group, keys = tile.kv_len - n * kBlockN;
         if (!shape.block_table) {
-          return Place{segment.tile.key_row + key, head,
-                       shape.cu_seqlens_q ? 0 : segment.tile.sequence, keys};
+          return Place{tile.key_row + key, kv_head, block, keys};
         }
         // Behind the last key there is no page; a row behind a page's end is read as zeros.
-        if (key >= segment.tile.kv_len) {
-          return Place{shape.page_size, head, 0, keys};
-        }
-        const size_t entry =
-            size_t(segment.tile.sequence) * shape.table_pages + (key >> shape.page_shift);
-        return Place{key & (shape.page_size - 1), head, shape.block_table[entry], keys};
+        if (key >= tile.kv_len) return Place{shape.page_size, kv_head, 0, keys};
+        const size_t entry = size_t(tile.sequence) * shape.table_pages + (key >> shape.page_shift);
+        return Place{key & (shape.page_size - 1), kv_head, shape.block_table[entry], keys};
       };
       // Loads a tile of K or V once all warps released the stage.
       const auto load_tile = [&](const ptx::TensorMap& map, T(*tiles_of)[C::kSlabs][kBlockN][64],
@@ -409,74 +290,30 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         }
       };
       // [/load]
-      const auto begin = [&](uint32_t t) {
-        const Segment segment = share.next();
-        if (lane_idx == 0) {
-          smem.segment[t % C::kSegments] = segment;
-          ptx::mbarrier_arrive(&smem.segment_full[t % C::kSegments]);
-        }
-        return segment;
-      };
-      Segment segment = begin(0);
-      for (uint32_t t = 0; segment.key_tiles > 0; t++) {
-        const Segment its = segment;
-        const int last = its.first_key_tile + its.key_tiles - 1;
-        for (int n = last; n >= its.first_key_tile; n--) {
-          const Place place = place_of(its, n);
-          load_tile(map_k, smem.sK, &smem.k_full[n_block % C::kStages], smem.k_empty, n_block,
-                    place);
-          if (n_block > 0) load_v();
-          v_place = place;
-          n_block++;
-          // The next segment is known so early that its Q is loaded in time.
-          if (n == last) segment = begin(t + 1);
+      if (lane_idx <
+          C::kWarpgroups) {  // a box of pack x span rows; past the head's end zeros are read
+        uint64_t* const full = &smem.q_full[lane_idx];
+        ptx::mbarrier_arrive_expect_tx(full, used_rows * kHeadDim * sizeof(T));
+        for (int slab = 0; slab < C::kSlabs; slab++) {
+          ptx::cp_async_bulk_tensor_load_5d(
+              smem.sQ[lane_idx][slab], &map_q,
+              {slab * 64, 0, tile.q_row + lane_idx * shape.span, head / shape.pack, block}, full);
         }
       }
-      if (n_block > 0) load_v();
+      __syncwarp();
+      for (int n = first_key_tile + key_tiles - 1; n >= first_key_tile; n--) {
+        const Place place = place_of(n);
+        load_tile(map_k, smem.sK, &smem.k_full[n_block % C::kStages], smem.k_empty, n_block, place);
+        if (n_block > 0) load_v();
+        v_place = place;
+        n_block++;
+      }
+      load_v();
     }
-    // One thread per consumer stores O from the buffer of segment t and then loads its Q there.
-    if (warp_idx > 0 && warp_idx <= C::kWarpgroups && ptx::elect_sync()) {
-      const int consumer = warp_idx - 1;
-      uint32_t its_segments = ~0u - C::kBuffers;  // as long as their number is not known
-      for (uint32_t t = 0; t < its_segments + C::kBuffers; t++) {
-        const uint32_t buffer = t % C::kBuffers, use = t / C::kBuffers;
-        T(*const sQ)[64][64] = smem.sQ[buffer][consumer];  // [kSlabs][64][64]
-        // A box of pack x span rows. Past the head's end zeros are read, and nothing is written.
-        const auto row = [&](const Segment& segment) {
-          return segment.tile.q_row + consumer * shape.span;
-        };
-        const auto block = [&](const Segment& segment) {
-          return shape.cu_seqlens_q ? 0 : segment.tile.sequence;
-        };
-        if (use > 0) {
-          ptx::mbarrier_wait(&smem.o_full[buffer][consumer], (use - 1) % 2);
-          const Segment segment = smem.segment[(t - C::kBuffers) % C::kSegments];
-          const bool by_box = leaves_by_box(segment, consumer);
-          for (int slab = 0; slab < C::kSlabs && by_box; slab++) {
-            ptx::cp_async_bulk_tensor_store_5d(
-                &map_o, {slab * 64, 0, row(segment), segment.head / shape.pack, block(segment)},
-                sQ[slab]);
-          }
-          ptx::cp_async_bulk_commit();
-          ptx::cp_async_bulk_wait_read<0>();  // only then the next Q may come, or the CTA end
-        }
-        if (t < its_segments) {
-          ptx::mbarrier_wait(&smem.segment_full[t % C::kSegments], t / C::kSegments % 2);
-          const Segment segment = smem.segment[t % C::kSegments];
-          uint64_t* const full = &smem.q_full[buffer][consumer];
-          if (segment.key_tiles > 0) {
-            ptx::mbarrier_arrive_expect_tx(full, used_rows * kHeadDim * sizeof(T));
-            for (int slab = 0; slab < C::kSlabs; slab++) {
-              ptx::cp_async_bulk_tensor_load_5d(
-                  sQ[slab], &map_q,
-                  {slab * 64, 0, row(segment), segment.head / shape.pack, block(segment)}, full);
-            }
-          } else {  // there is no Q, but the consumer, too, must see that no segment is left
-            its_segments = t;
-            ptx::mbarrier_arrive(full);
-          }
-        }
-      }
+    for (int i = 0; i < 2; i++) {  // parts are stored, parts are read: all threads say so
+      __syncwarp();
+      ptx::cluster_arrive();
+      ptx::cluster_wait();
     }
     return;
   }
@@ -487,24 +324,24 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   float acc_o[kHeadDim / 2];
   uint32_t rP[2][kBlockN / 16][4];  // of two tiles in turn: one is read, the other one written
   // Each lane keeps statistics for two rows of its warpgroup: 16 * warp_idx + lane_idx / 4, and
-  // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is the lane's share. Those
-  // of the segment before are kept until its O is complete: ended_sum is the whole row's.
-  float row_ref[2], row_sum[2], rescale[2], ended_ref[2], ended_sum[2];
+  // that row + 8. row_ref (in log2) is subtracted from scores; row_sum is the lane's share.
+  float row_ref[2] = {-FLT_MAX, -FLT_MAX}, row_sum[2] = {}, rescale[2];
   const float scale_log2 = shape.scale * kLog2e;
-  uint32_t t = 0;        // counts this CTA's segments
-  uint32_t n_block = 0;  // counts key tiles over all its segments
-  uint64_t desc_q;       // Q of the segment under way
-  int kv_len, diagonal;  // of the segment's query tile
-  int key, last_key;     // the first key of the key tile under way, and of the segment's last one
-  bool accumulate = false;  // O of the segment has begun
-  bool exact = false;       // the next tile's maxima are taken first, because a reference rose far
+  uint32_t n_block = 0;  // counts the CTA's key tiles
+  // Q's descriptor, and its lower half, where the address is. Fences name it, so the compiler does
+  // not keep all that is added to it, in registers that are not there.
+  const uint64_t desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[warpgroup_idx]));
+  uint32_t q_at[1] = {uint32_t(desc_q)};
+  int key = (first_key_tile + key_tiles - 1) * kBlockN;  // the first one of the tile under way
+  bool accumulate = false;                               // O has begun
+  bool exact = false;  // the next tile's maxima are taken first, because a reference rose far
   // The lane's first row of its warpgroup's, the other one is 8 below; and the query of row i.
   const int row = warp_idx * 16 + lane_idx / 4;
   const auto query_of = [&](int i) { return warpgroup_idx * shape.span + i / shape.pack; };
   const int first_query = query_of(warp_idx * 16);  // of the warp
 
   // The number of keys that query i of the tile sees. Negative: not even the first one.
-  const auto visible_keys = [&](int i) { return min(kv_len, i + diagonal); };
+  const auto visible_keys = [&](int i) { return min(tile.kv_len, i + tile.diagonal); };
   // Every warp calls it before it reads tile n, to wait for phase n / kStages of its full barrier.
   const auto wait_full = [&](uint64_t* full, int stage, uint32_t n) {
     ptx::mbarrier_wait(&full[stage], n / C::kStages % 2);
@@ -517,11 +354,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&](int stage) {
     const uint64_t desc = layout::advance(desc_k, stage * kTileBytes);
-    ptx::wgmma_fence(acc_s);
+    ptx::wgmma_fence(acc_s, q_at);
+    const uint64_t desc_its_q = desc_q >> 32 << 32 | q_at[0];
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d++) {
       ptx::wgmma<T, kBlockN, layout::Major::kK>(
-          acc_s, layout::advance(desc_q, layout::k_major_step(64, d)),
+          acc_s, layout::advance(desc_its_q, layout::k_major_step(64, d)),
           layout::advance(desc, layout::k_major_step(kBlockN, d)), d > 0);
     }
     ptx::wgmma_commit();
@@ -591,7 +429,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   };
   // [/exact]
   // [softmax]
-  // Does the same for a segment's first key tile. References rise from the row's first score: by
+  // Does the same for the CTA's first key tile. References rise from the row's first score: by
   // how much says how far scores spread, and so whether the next tile's maxima are taken first.
   const auto softmax_first = [&](auto& p) {
 #pragma unroll
@@ -635,161 +473,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     for (int i = 0; i < kHeadDim / 2; i++) acc_o[i] *= rescale[i / 2 % 2];
   };
 
-  // Waits for Q of segment t and begins with its last key tile. False: no segment is left.
-  const auto begin_segment = [&] {
-    const uint32_t buffer = t % C::kBuffers;
-    ptx::mbarrier_wait(&smem.q_full[buffer][warpgroup_idx], t / C::kBuffers % 2);
-    const Segment& segment = smem.segment[t % C::kSegments];
-    const int key_tiles = __shfl_sync(0xffffffffu, segment.key_tiles, 0);
-    last_key = __shfl_sync(0xffffffffu, segment.first_key_tile, 0) * kBlockN;
-    key = last_key + (key_tiles - 1) * kBlockN;
-    kv_len = __shfl_sync(0xffffffffu, segment.tile.kv_len, 0);
-    diagonal = __shfl_sync(0xffffffffu, segment.tile.diagonal, 0);
-    desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[buffer][warpgroup_idx]));
-    return key_tiles > 0;
-  };
-  // Ends the row sums of segment t - 1.
-  const auto end_sums = [&] {
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      ended_ref[h] = row_ref[h];
-      ended_sum[h] = layout::quad_sum(row_sum[h]);
-    }
-  };
-  // [merge]
-  // Stores this warp's part of a tile's O. The warp that comes last of those that are merged
-  // together, of different CTAs, merges them to one part, and so on until there is one. Returns
-  // whether that is in this warp's registers.
-  const auto merge_parts = [&](const Segment& segment) -> bool {
-    constexpr int kFloat4s = kHeadDim / 8 + 1;
-    const int warp = warpgroup_idx * 4 + warp_idx;
-    // Part i of the round's is at the place of part i * step of the tile's.
-    const auto place = [&](uint32_t part) {
-      return (2 * (segment.first_cta + part) + (part == 0)) * C::kWarps + warp;
-    };
-    uint32_t part = segment.part, parts = segment.parts, step = 1;
-    // As many as make two rounds; up to five in one.
-    uint32_t fan = 4;
-    while (fan > 4 ? fan * fan < parts : fan < parts) fan++;
-    for (int round = 0;; round++) {
-      const uint32_t first = part / fan * fan, members = min(fan, parts - first);
-      float4* const its_part = places.parts + size_t(place(part * step)) * kFloat4s * 32 + lane_idx;
-#pragma unroll
-      for (int i = 0; i < kHeadDim / 8; i++) {
-        its_part[i * 32] =
-            float4{acc_o[4 * i], acc_o[4 * i + 1], acc_o[4 * i + 2], acc_o[4 * i + 3]};
-      }
-      its_part[kHeadDim / 8 * 32] = float4{ended_ref[0], ended_sum[0], ended_ref[1], ended_sum[1]};
-      __threadfence();  // what this lane has stored is there for all, before ...
-      __syncwarp();     // ... lane 0 says so
-      uint32_t* const arrived =
-          places.arrived + size_t(round) * 2 * gridDim.x * C::kWarps + place(first * step);
-      const uint32_t before = lane_idx == 0 ? atomicInc(arrived, members - 1) : 0;
-      if (__shfl_sync(0xffffffffu, before, 0) != members - 1) return false;
-      __threadfence();  // no load of a part is earlier than the count, ...
-      __syncwarp();     // ... in no lane
-      const float4* const lane_parts = places.parts + lane_idx;
-      const auto part_of = [&](uint32_t i) {
-        return lane_parts + size_t(place((first + i) * step)) * kFloat4s * 32;
-      };
-      float new_ref[2] = {-FLT_MAX, -FLT_MAX};
-      for (uint32_t i = 0; i < members; i++) {
-        const float4 sums = part_of(i)[kHeadDim / 8 * 32];
-        new_ref[0] = fmaxf(new_ref[0], sums.x);
-        new_ref[1] = fmaxf(new_ref[1], sums.z);
-      }
-#pragma unroll
-      for (float& o : acc_o) o = 0.0f;
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        ended_ref[h] = new_ref[h];
-        ended_sum[h] = 0.0f;
-      }
-      for (uint32_t i = 0; i < members; i++) {  // in this order, so the bits are always the same
-        const float4 sums = part_of(i)[kHeadDim / 8 * 32];
-        const float weight[2] = {ptx::exp2_approx(sums.x - new_ref[0]),
-                                 ptx::exp2_approx(sums.z - new_ref[1])};
-        ended_sum[0] = fmaf(sums.y, weight[0], ended_sum[0]);
-        ended_sum[1] = fmaf(sums.w, weight[1], ended_sum[1]);
-#pragma unroll
-        for (int n = 0; n < kHeadDim / 8; n++) {
-          const float4 o = part_of(i)[n * 32];
-          acc_o[4 * n] = fmaf(o.x, weight[0], acc_o[4 * n]);
-          acc_o[4 * n + 1] = fmaf(o.y, weight[0], acc_o[4 * n + 1]);
-          acc_o[4 * n + 2] = fmaf(o.z, weight[1], acc_o[4 * n + 2]);
-          acc_o[4 * n + 3] = fmaf(o.w, weight[1], acc_o[4 * n + 3]);
-        }
-      }
-      part /= fan;
-      parts = (parts + fan - 1) / fan;
-      step *= fan;
-      if (parts == 1) return true;
-    }
-  };
-  // [/merge]
-  // Stores O of segment t - 1, after a barrier in this warp's rows of sQ: every warp of the
-  // warpgroup has read Q. Rows that see no key become zeros; their log-sum-exp is -inf.
-  const auto store_o = [&] {
-    const uint32_t buffer = (t - 1) % C::kBuffers;
-    const Segment& segment = smem.segment[(t - 1) % C::kSegments];
-    if (segment.parts == 1 || merge_parts(segment)) {
-      float inverse_sum[2];
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        inverse_sum[h] = ended_sum[h] > 0.0f ? ptx::rcp_approx(ended_sum[h]) : 0.0f;
-      }
-      const auto there = [&](int h) {
-        return row + 8 * h < used_rows && query_of(row + 8 * h) < segment.tile.queries;
-      };
-      if (gLse && lane_idx % 4 == 0) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          if (there(h)) {
-            gLse[row_of(segment, (row + 8 * h) % shape.pack, query_of(row + 8 * h))] =
-                (ended_ref[h] + ptx::log2_approx(ended_sum[h])) * kLn2;
-          }
-        }
-      }
-      const auto columns = [&](int n, uint32_t(&rO)[4]) {  // 16 columns of O, two rows
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          rO[i] = ptx::pack<T>(acc_o[8 * n + 2 * i] * inverse_sum[i % 2],
-                               acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
-        }
-      };
-      if (leaves_by_box(segment, warpgroup_idx)) {
-        ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
-        T(*const sO)[64][64] = smem.sQ[buffer][warpgroup_idx];  // [kSlabs][64][64]
-#pragma unroll
-        for (int n = 0; n < kHeadDim / 16; n++) {
-          uint32_t rO[4];
-          columns(n, rO);
-          ptx::stmatrix_x4(rO, layout::chunk_address(sO, warp_idx * 16 + lane_idx % 16,
-                                                     n * 16 + lane_idx / 16 * 8));
-        }
-      } else {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          if (there(h)) {
-            const int head = segment.head + (row + 8 * h) % shape.pack;
-            const int block = shape.cu_seqlens_q ? 0 : segment.tile.sequence;
-            T* const gO_lane =
-                gO + shape.o_strides.at(block, head, segment.tile.q_row + query_of(row + 8 * h)) +
-                lane_idx % 4 * 2;
-#pragma unroll
-            for (int n = 0; n < kHeadDim / 8; n++) {
-              *reinterpret_cast<uint32_t*>(gO_lane + n * 8) = ptx::pack<T>(
-                  acc_o[4 * n + 2 * h] * inverse_sum[h], acc_o[4 * n + 2 * h + 1] * inverse_sum[h]);
-            }
-          }
-        }
-      }
-    }
-    ptx::fence_proxy_async();  // makes O visible to TMA, which reads by another path
-    __syncwarp();              // lane 0 waits until all lanes have stored and fenced O
-    if (lane_idx == 0) ptx::mbarrier_arrive(&smem.o_full[buffer][warpgroup_idx]);
-  };
-
   // Warpgroup g waits for its turn at barrier kTurn + g; the warpgroup before it arrives there when
   // its own turn ends. Its products then still run, but those started later queue behind them.
   const auto begin_turn = [&] {
@@ -824,64 +507,150 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     begin_turn();
     multiply_pv(stage, p);
     end_turn(true);
-    end_sums();
     ptx::wgmma_wait<0>(acc_o, p);
-    store_o();
   };
   // [step]
   // From tile n_block to the next one, which is in the other stage and has the other P. False: the
   // CTA has no more.
   const auto step = [&](int stage, auto& p, auto& p_next) -> bool {
-    if (key > last_key) {  // to the keys before, in the same segment
-      key -= kBlockN;
-      turn(stage, p);
-      const bool raised = softmax(p_next);
-      finish_pv(stage, p);
-      if (raised) rescale_o();  // all lanes of the warp, or none
-      accumulate = true;
-    } else {  // to the next segment, whose first S shares a turn with the last PV of this one
-      t++;
-      if (!begin_segment()) {
-        last_turn(stage, p);
-        return false;
-      }
-      end_sums();
-      turn(stage, p);
-      softmax_first(p_next);
-      finish_pv(stage, p);
-      store_o();
-      accumulate = false;
+    if (key == first_key_tile * kBlockN) {
+      last_turn(stage, p);
+      return false;
     }
+    key -= kBlockN;  // to the keys before
+    turn(stage, p);
+    const bool raised = softmax(p_next);
+    finish_pv(stage, p);
+    if (raised) rescale_o();  // all lanes of the warp, or none
+    accumulate = true;
     return true;
   };
   // [/step]
 
-  // ---- prologue
-  if (!begin_segment()) return;                              // there may be fewer units than CTAs
-  if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
-  wait_full(smem.k_full, 0, 0);
-  multiply_qk(0);
-  ptx::wgmma_wait<0>(acc_s);
-  release(smem.k_empty, 0);
-  softmax_first(rP[0]);
+  const int warp = warpgroup_idx * 4 + warp_idx;
+  if (key_tiles > 0) {
+    // ---- prologue
+    if (warpgroup_idx == C::kWarpgroups - 1) end_turn(false);  // warpgroup 0 has the first turn
+    ptx::mbarrier_wait(&smem.q_full[warpgroup_idx], 0);
+    wait_full(smem.k_full, 0, 0);
+    multiply_qk(0);
+    ptx::wgmma_wait<0>(acc_s);
+    release(smem.k_empty, 0);
+    softmax_first(rP[0]);
 
-  // ---- main loop
-  // Two steps per pass: registers cannot be indexed, so each step names its P.
-  while (step(0, rP[0], rP[1]) && step(1, rP[1], rP[0])) {
+    // ---- main loop
+    // Two steps per pass: registers cannot be indexed, so each step names its P.
+    while (step(0, rP[0], rP[1]) && step(1, rP[1], rP[0])) {
+    }
+  } else {  // more CTAs than key tiles
+#pragma unroll
+    for (float& o : acc_o) o = 0.0f;
   }
+#pragma unroll
+  for (int n = 0; n < kHeadDim / 8; n++) {
+    smem.part[warp][n][lane_idx] =
+        float4{acc_o[4 * n], acc_o[4 * n + 1], acc_o[4 * n + 2], acc_o[4 * n + 3]};
+  }
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const float sum = layout::quad_sum(row_sum[h]);
+    if (lane_idx % 4 == 0) smem.stats[warp][lane_idx / 4 + 8 * h] = float2{row_ref[h], sum};
+  }
+
+  // ---- epilogue
+  __syncwarp();
+  ptx::cluster_arrive();
+  ptx::cluster_wait();  // all parts are stored
+  // [merge]
+  // The CTA merges some columns of all rows, which each CTA has a part of. All loads come first, so
+  // they are under way together. Parts are added in one order, so bits are always the same.
+  const auto merge = [&](auto count) {
+    constexpr int kCtas = decltype(count)::value;
+    constexpr int kColumns = (kHeadDim / 8 + kCtas - 1) / kCtas;  // of 8 each, at most
+    const int begin = kHeadDim / 8 * rank / kCtas, end = kHeadDim / 8 * (rank + 1) / kCtas;
+    float2 stats[2][kCtas];
+    float4 parts[kColumns][kCtas];
+#pragma unroll
+    for (int cta = 0; cta < kCtas; cta++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        stats[h][cta] = *ptx::mapa(&smem.stats[warp][lane_idx / 4 + 8 * h], cta);
+      }
+#pragma unroll
+      for (int i = 0; i < kColumns; i++) {  // a CTA with fewer columns loads its last ones again
+        parts[i][cta] = *ptx::mapa(&smem.part[warp][min(begin + i, end - 1)][lane_idx], cta);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int its_row = row + 8 * h, query = query_of(its_row);
+      if (its_row >= used_rows || query >= smem.tile.queries) continue;
+      float ref = -FLT_MAX, sum = 0.0f, weight[kCtas];
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) ref = fmaxf(ref, stats[h][cta].x);
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) {
+        weight[cta] = ptx::exp2_approx(stats[h][cta].x - ref);
+        sum = fmaf(stats[h][cta].y, weight[cta], sum);
+      }
+      // A row that sees no key becomes zeros; its log-sum-exp is -inf.
+      const float inverse_sum = sum > 0.0f ? ptx::rcp_approx(sum) : 0.0f;
+      const int its_head = head + its_row % shape.pack;
+      T* const gO_lane =
+          gO + shape.o_strides.at(block, its_head, smem.tile.q_row + query) + lane_idx % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < kColumns; i++) {
+        float2 o{};
+#pragma unroll
+        for (int cta = 0; cta < kCtas; cta++) {
+          o.x = fmaf(h ? parts[i][cta].z : parts[i][cta].x, weight[cta], o.x);
+          o.y = fmaf(h ? parts[i][cta].w : parts[i][cta].y, weight[cta], o.y);
+        }
+        if (begin + i < end) {
+          *reinterpret_cast<uint32_t*>(gO_lane + (begin + i) * 8) =
+              ptx::pack<T>(o.x * inverse_sum, o.y * inverse_sum);
+        }
+      }
+      if (gLse && rank == 0 && lane_idx % 4 == 0) {
+        const size_t of_head = (size_t(block) * shape.heads + its_head) * shape.q_rows;
+        gLse[of_head + smem.tile.q_row + query] = (ref + ptx::log2_approx(sum)) * kLn2;
+      }
+    }
+  };
+  // [/merge]
+  switch (ctas) {  // each number by a loop of its own, without a branch in it
+    case 1:
+      merge(Number<1>{});
+      break;
+    case 2:
+      merge(Number<2>{});
+      break;
+    case 3:
+      merge(Number<3>{});
+      break;
+    case 4:
+      merge(Number<4>{});
+      break;
+    case 5:
+      merge(Number<5>{});
+      break;
+    case 6:
+      merge(Number<6>{});
+      break;
+    case 7:
+      merge(Number<7>{});
+      break;
+    default:
+      merge(Number<kMostCtas>{});
+  }
+  __syncwarp();
+  ptx::cluster_arrive();
+  ptx::cluster_wait();  // no CTA ends before all have read its part
 }
 
 // ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
-  static constexpr size_t part_bytes(int consumers) {
-    return size_t(consumers) * 4 * (kHeadDim / 8 + 1) * 32 * sizeof(float4);
-  }
-  static size_t zeroed_bytes() { return size_t(sm_count()) * 2 * 2 * 8 * sizeof(uint32_t); }
-  static size_t workspace_bytes(const Problem&, size_t) {
-    return zeroed_bytes() + size_t(sm_count()) * 2 * part_bytes(2);
-  }
-
   // How many of the heads that share keys are packed into a tile: a divisor of theirs, with which a
   // sequence has the fewest tiles; of those the greatest.
   static int heads_of_pack(int group, int q_len, int consumers) {
@@ -899,13 +668,45 @@ struct Launcher {
     return best;
   }
 
+  // [cost]
+  // An estimate in microseconds, fitted on an H200, for `ctas` CTAs in a cluster.
+  template <int kConsumers>
+  static float cost(const Attention<T>& a, int ctas) {
+    constexpr float kOfCta = 10.0f;  // from its begin to its end, without key tiles
+    constexpr float kOfTile = (kConsumers == 1 ? 0.92f : 1.17f) * (kHeadDim == 128 ? 1.0f : 0.6f);
+    const int group = a.heads / a.kv_heads, pack = heads_of_pack(group, a.seq_len, kConsumers);
+    const int queries = 64 / pack * kConsumers, key_tiles = (a.kv_len + kBlockN - 1) / kBlockN;
+    const long long tiles =
+        (long long)(a.batch) * (a.heads / pack) * ((a.seq_len + queries - 1) / queries);
+    const int at_once = clusters_at_once<attention_kernel<T, kHeadDim, kConsumers>>(
+        launch_shape<kConsumers>(1, ctas));
+    const float rounds = float((tiles + at_once - 1) / at_once);
+    return rounds * (kOfCta + kOfTile * float((key_tiles + ctas - 1) / ctas));
+  }
+  // [/cost]
   static void run(const Attention<T>& a) {
-    const long long rows = (long long)(a.heads / a.kv_heads) * a.seq_len;  // of a head of keys
-    rows <= 64 || a.seq_len == 1 ? run_with<1>(a) : run_with<2>(a);
+    int consumers = 1, ctas = 1;
+    float least = FLT_MAX;
+    for (int its_ctas = 1; its_ctas <= kMostCtas; its_ctas++) {
+      for (const int its_consumers : {1, 2}) {
+        const float its = its_consumers == 1 ? cost<1>(a, its_ctas) : cost<2>(a, its_ctas);
+        if (its < least) {
+          consumers = its_consumers;
+          ctas = its_ctas;
+          least = its;
+        }
+      }
+    }
+    consumers == 1 ? run_with<1>(a, ctas) : run_with<2>(a, ctas);
   }
   template <int kConsumers>
-  static void run_with(const Attention<T>& a) {
+  static LaunchShape launch_shape(int clusters, int ctas) {
     using C = Config<kHeadDim, kConsumers>;
+    return {dim3(unsigned(clusters * ctas)), dim3(C::kThreads),
+            sizeof(SharedStorage<T, kHeadDim, C>), ctas};
+  }
+  template <int kConsumers>
+  static void run_with(const Attention<T>& a, int ctas) {
     // Packed sequences are one behind the other in a head, others have heads of their own.
     const bool packed = a.cu_seqlens_q != nullptr;
     const uint64_t blocks = packed ? 1 : a.batch;
@@ -954,16 +755,10 @@ struct Launcher {
                              {bytes(strides.row), bytes(strides.head), bytes(strides.block)},
                              {64, uint32_t(shape.box_keys), 1, 1}, layout::SwizzleMode::k128Bytes);
     };
-    Places places{};
-    places.arrived = static_cast<uint32_t*>(a.workspace);
-    places.parts = reinterpret_cast<float4*>(static_cast<char*>(a.workspace) + zeroed_bytes());
-    const long long most_units = (long long)(a.batch) * shape.row_tiles * (a.heads / shape.pack) *
-                                 std::max(1, (a.kv_len + kBlockN - 1) / kBlockN);
     launch<attention_kernel<T, kHeadDim, kConsumers>>(
-        {dim3(unsigned(std::min<long long>(most_units, sm_count()))), dim3(C::kThreads),
-         sizeof(SharedStorage<T, C>)},
-        row_map(a.q, a.q_strides), key_map(a.k, a.k_strides), key_map(a.v, a.v_strides),
-        row_map(a.o, a.o_strides), shape, a.o, a.lse, places);
+        launch_shape<kConsumers>(a.batch * shape.row_tiles * (a.heads / shape.pack), ctas),
+        row_map(a.q, a.q_strides), key_map(a.k, a.k_strides), key_map(a.v, a.v_strides), shape, a.o,
+        a.lse);
   }
 };
 

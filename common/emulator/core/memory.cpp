@@ -353,6 +353,7 @@ void note_host_writes() {
   for (Region& region : regions) {
     if (region.freed || !region.poisoned || !region.written.empty()) continue;
     const size_t bytes = region.end - region.begin;
+    if (bytes == 0) continue;
     const size_t period = std::min(region.of_host ? sizeof kHostPoison : 1, bytes);
     const auto* const begin = reinterpret_cast<const uint8_t*>(region.begin);
     region.poisoned =

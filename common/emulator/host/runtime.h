@@ -836,6 +836,22 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+// A CTA has an SM for itself here.
+template <typename Kernel>
+inline cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, Kernel,
+                                                  const cudaLaunchConfig_t* config) {
+  int sms = 0;
+  unsigned size = 1;
+  for (unsigned i = 0; i < config->numAttrs; i++) {
+    if (config->attrs[i].id != cudaLaunchAttributeClusterDimension) continue;
+    const auto& each = config->attrs[i].val.clusterDim;
+    size = each.x * each.y * each.z;
+  }
+  const cudaError_t asked = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0);
+  *clusters = sms / int(size);
+  return asked;
+}
+
 namespace emu {
 
 // cudaLaunchKernel(kernel, ...) and, if `together`, cudaLaunchCooperativeKernel(kernel, ...)

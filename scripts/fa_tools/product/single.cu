@@ -213,12 +213,52 @@ inline int sm_count() {
 struct LaunchShape {
   dim3 grid, block;
   size_t shared_bytes = 0;  // per CTA; more than 48 KB must be asked for
+  // [clusters_at_once]
+  int cluster = 1;  // CTAs of a cluster, neighbours in x
+  // [/clusters_at_once]
 };
 
+// [clusters_at_once]
+// A launch of clusters, whose size is in `attribute`.
+inline cudaLaunchConfig_t launch_of_clusters(const LaunchShape& shape,
+                                             cudaLaunchAttribute& attribute) {
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
+  cudaLaunchConfig_t how{};
+  how.gridDim = shape.grid;
+  how.blockDim = shape.block;
+  how.dynamicSmemBytes = shape.shared_bytes;
+  how.attrs = &attribute;
+  how.numAttrs = 1;
+  return how;
+}
+
+// How many clusters can run at the same time: a cluster is on SMs of one GPC, a part of the GPU.
+template <auto kKernel>
+int clusters_at_once(const LaunchShape& shape) {
+  check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             int(shape.shared_bytes)));
+  cudaLaunchAttribute attribute{};
+  const cudaLaunchConfig_t how = launch_of_clusters(shape, attribute);
+  int clusters = 0;
+  check(cudaOccupancyMaxActiveClusters(&clusters, kKernel, &how));
+  return std::max(1, clusters);
+}
+
+// [/clusters_at_once]
 template <auto kKernel, typename... Arguments>
 void launch(const LaunchShape& shape, Arguments... arguments) {
   check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              int(shape.shared_bytes)));
+  // [clusters_at_once]
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t how = launch_of_clusters(shape, attribute);
+  // [as_library]
+  how.stream = launch_stream;
+  // [/as_library]
+  check(cudaLaunchKernelEx(&how, kKernel, arguments...));
+  // [/clusters_at_once]
+  // [!clusters_at_once]
   // [!as_library]
   kKernel<<<shape.grid, shape.block, shape.shared_bytes>>>(arguments...);
   check(cudaGetLastError());
@@ -232,6 +272,7 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
   how.stream = launch_stream;
   check(cudaLaunchKernelEx(&how, kKernel, arguments...));
   // [/as_library]
+  // [/!clusters_at_once]
 }
 // the kernel
 using namespace fa;
