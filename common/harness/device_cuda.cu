@@ -2,7 +2,6 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -146,23 +145,25 @@ int clusters_at_once(const void* kernel, const LaunchShape& shape) {
   static std::mutex mutex;
   static std::map<std::tuple<int, const void*, int>, int> known;
   const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known.try_emplace({current_device(), kernel, shape.cluster}, 1);
-  if (is_new) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
-    cudaLaunchConfig_t configuration{};
-    configuration.gridDim = shape.grid;
-    configuration.blockDim = shape.block;
-    configuration.dynamicSmemBytes = shape.shared_bytes;
-    configuration.attrs = &attribute;
-    configuration.numAttrs = 1;
-    int clusters = 0;
-    check_cuda(cudaOccupancyMaxActiveClusters(&clusters, kernel, &configuration),
-               "asking how many clusters run at the same time");
-    found->second = std::max(1, clusters);
+  const auto key = std::make_tuple(current_device(), kernel, shape.cluster);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
+  cudaLaunchConfig_t configuration{};
+  configuration.gridDim = shape.grid;
+  configuration.blockDim = shape.block;
+  configuration.dynamicSmemBytes = shape.shared_bytes;
+  configuration.attrs = &attribute;
+  configuration.numAttrs = 1;
+  int clusters = 0;
+  const cudaError_t asked = cudaOccupancyMaxActiveClusters(&clusters, kernel, &configuration);
+  if (asked == cudaErrorInvalidClusterSize) {
+    cudaGetLastError();
+  } else {
+    check_cuda(asked, "asking how many clusters run at the same time");
   }
-  return found->second;
+  return known[key] = clusters;
 }
 
 bool on_gpu() { return true; }

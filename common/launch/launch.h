@@ -76,7 +76,8 @@ void check_cuda(cudaError_t error, const char* what);
 cudaFuncAttributes prepare_kernel(const void* kernel, size_t shared_bytes);
 
 // How many clusters of a kernel can run at the same time. A cluster is on SMs of one GPC, a part of
-// the GPU, where SMs may be left that are too few for another one. Throws BackendError.
+// the GPU, where SMs may be left that are too few for another one. 0: none of this size can. Throws
+// BackendError.
 int clusters_at_once(const void* kernel, const LaunchShape& shape);
 
 #ifdef __CUDACC__

@@ -680,6 +680,7 @@ struct Launcher {
         (long long)(a.batch) * (a.heads / pack) * ((a.seq_len + queries - 1) / queries);
     const int at_once = clusters_at_once<attention_kernel<T, kHeadDim, kConsumers>>(
         launch_shape<kConsumers>(1, ctas));
+    if (at_once == 0) return FLT_MAX;
     const float rounds = float((tiles + at_once - 1) / at_once);
     return rounds * (kOfCta + kOfTile * float((key_tiles + ctas - 1) / ctas));
   }

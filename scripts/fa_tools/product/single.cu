@@ -240,9 +240,10 @@ int clusters_at_once(const LaunchShape& shape) {
                              int(shape.shared_bytes)));
   cudaLaunchAttribute attribute{};
   const cudaLaunchConfig_t how = launch_of_clusters(shape, attribute);
-  int clusters = 0;
-  check(cudaOccupancyMaxActiveClusters(&clusters, kKernel, &how));
-  return std::max(1, clusters);
+  int clusters = 0;  // none of this size can
+  const cudaError_t asked = cudaOccupancyMaxActiveClusters(&clusters, kKernel, &how);
+  if (asked != cudaErrorInvalidClusterSize) check(asked);
+  return clusters;
 }
 
 // [/clusters_at_once]
