@@ -36,7 +36,7 @@ def losses_chart(data, theme):
 
     spec = base(theme, f"A GPT trained twice, on {data['gpu']}",
                 [f"The same start and the same batches; PyTorch {data['torch'].partition('+')[0]}",
-                 f"Below, {larger:.0f} times as tall: the difference at each step, and thick that of the means of {EVERY} steps, "
+                 f"Below, {larger:.0f} times as tall: the difference; thick: that of the means of {EVERY} steps, "
                  f"at most {max(abs(mean) for *_, mean in means):.4f}"])
     return {**spec, "spacing": 24, "vconcat": [
         # Ours is on PyTorch's, which is so wide that it shows on both sides.
