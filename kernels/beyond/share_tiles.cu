@@ -61,7 +61,7 @@ template <>
 constexpr float kFar<__half> = 6.0f;
 // [/range]
 
-// One consumer for tiles of up to 64 rows, where memory sets the pace, otherwise two.
+// One consumer or two, 64 rows each: which, and how many CTAs, is cost()'s decision.
 template <int kHeadDim, int kConsumers>
 struct Config {
   static constexpr int kWarpgroups = kConsumers;            // consumers, 64 rows each
@@ -669,7 +669,8 @@ struct Launcher {
   }
 
   // [cost]
-  // An estimate in microseconds, fitted on an H200, for `ctas` CTAs in a cluster.
+  // An estimate in microseconds, for `ctas` CTAs in a cluster: a tile's time is an H200's, with
+  // head_dim 128, and that of a CTA without tiles is a guess.
   template <int kConsumers>
   static float cost(const Attention<T>& a, int ctas) {
     constexpr float kOfCta = 10.0f;  // from its begin to its end, without key tiles
