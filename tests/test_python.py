@@ -2028,6 +2028,105 @@ class Gradients(Sentences):
             given = (torch.randn_like(o), query, k.detach(), v.detach(), o, lse, False, None, None, None, None, None, False, True, False)
             self.assertEqual(torch.library.opcheck(torch.ops.fa.attention_backward.default, given), dict.fromkeys(done, "SUCCESS"))
 
+    def test_with_and_without_the_operator(self):
+        """Where nobody watches torch is not asked, and a call like one before is not judged again. A mode sees the
+        operators, from which the gradients are the same bits, and the refusals the same sentences."""
+        class Mode(TorchDispatchMode):
+            def __init__(self, names):
+                super().__init__()
+                self.names = names
+
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                self.names.add(str(function))
+                return function(*args, **(kwargs or {}))
+
+        @contextlib.contextmanager
+        def unseen(*judges):
+            with contextlib.ExitStack() as patches:
+                for target, name in ((fa._torch, "_operator"), (torch.ops.fa, "attention_backward"), *judges):
+                    patches.enter_context(unittest.mock.patch.object(target, name, None))
+                yield
+
+        def found(q, k, v, d_o, wanted="qkv", **options):
+            given = [each.detach().requires_grad_(name in wanted) for name, each in zip("qkv", (q, k, v))]
+            result = fa.attention(*given, deterministic=True, **options)
+            o, *lse = result if options.get("return_lse") else (result,)
+            gradients = torch.autograd.grad(o, [each for each in given if each.requires_grad], d_o)
+            return [o.detach(), *[each.detach() for each in lse], *gradients]
+
+        def same(*results):
+            for one, *others in zip(*results):
+                for other in others:
+                    self.assertEqual((one.shape, one.stride(), one.dtype), (other.shape, other.stride(), other.dtype))
+                    self.assertTrue(torch.equal(one, other))
+            self.assertEqual(len({len(each) for each in results}), 1)
+
+        q, k, v = self.tensors((1, 4, 40, 64), (1, 2, 70, 64), (1, 2, 70, 64), grads=False)
+        d_o = torch.randn_like(q)
+        turned = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in (q, k, v)]
+        flash = [each.transpose(1, 2) for each in turned]
+        cases = (((q, k, v), d_o, {"layout": "bhnd"}), (turned, d_o, {"causal": True, "scale": 0.3}), (turned, d_o, {"causal": True}),
+                 (flash, d_o.transpose(1, 2), {"layout": "bnhd", "causal": True, "kernel": "plain"}), ((q, k, v), d_o, {"wanted": "q"}),
+                 ((q, k, v), d_o, {"return_lse": True, "check": False}), ((q, k, v), d_o, {"wanted": "kv", "causal": True}))
+        right = []
+        for tensors, of_o, options in cases:
+            with self.subTest(**options), unittest.mock.patch("fa._torch._again", {}):
+                with unseen():
+                    right.append(found(*tensors, of_o, **options))
+                with unseen((fa._attention, "_checked")):
+                    again = found(*tensors, of_o, **options)
+                with Mode(set()) as mode:
+                    same(right[-1], again, found(*tensors, of_o, **options))
+                self.assertLessEqual({"fa.attention.default", "fa.attention_backward.default"}, mode.names)
+        for _ in range(2):  # what is kept of one is not taken for another
+            for (tensors, of_o, options), expected in zip(cases, right):
+                with self.subTest("among others", **options):
+                    same(expected, found(*tensors, of_o, **options))
+        # Gradients of the output that are no ordinary tensors are for the operator, which gets ordinary ones.
+        given = [each.detach().requires_grad_() for each in (q, k, v)]
+        for _ in range(2):
+            o = fa.attention(*given, deterministic=True)
+            for kind, ordinary in ((torch._neg_view(d_o), -d_o), (torch._efficientzerotensor(d_o.shape, dtype=d_o.dtype, device=d_o.device),
+                                                                  torch.zeros_like(d_o))):
+                same(*(torch.autograd.grad(o, given, each, retain_graph=True) for each in (kind, ordinary)))
+            batched = torch.autograd.grad(o, given, torch.stack([d_o, -d_o]), is_grads_batched=True, retain_graph=True)
+            same(batched, [torch.stack(each) for each in zip(*(torch.autograd.grad(o, given, each, retain_graph=True) for each in (d_o, -d_o)))])
+
+        def second():
+            torch.autograd.grad(fa.attention(*given).float().square().sum(), given, create_graph=True)[0].sum().backward()
+
+        def of_lse():
+            fa.attention(*given, return_lse=True)[1].sum().backward()
+
+        def written():
+            query = given[0] * 1
+            o = fa.attention(query, *given[1:])
+            query.add_(1)
+            o.sum().backward()
+
+        def twice():
+            o = fa.attention(*given)
+            o.sum().backward()
+            o.sum().backward()
+
+        def without_lse():
+            with torch.no_grad():
+                fa.attention(*rows, kernel=8)
+            fa.attention(*rows, kernel=8)
+
+        def with_a_cap():
+            with torch.no_grad():
+                fa.attention(*given, softcap=1)
+            fa.attention(*given, softcap=1)
+
+        rows = self.tensors((1, 1, 128, 64), (1, 1, 128, 64), (1, 1, 128, 64))
+        for error, words, call in ((fa.BadInput, "^fa has no second derivatives: ", second), (fa.BadInput, "^log-sum-exp has no gradient", of_lse),
+                                   (RuntimeError, "modified by an inplace operation", written), (RuntimeError, "a second time", twice),
+                                   (fa.BadInput, "^kernel 8 gives no log-sum-exp", without_lse), (fa.BadInput, "^scores with a ", with_a_cap)):
+            for watched in (contextlib.nullcontext(), Mode(set())):
+                with self.subTest(words, watched=watched), watched, self.assertRaisesRegex(error, words):
+                    call()
+
     def test_the_same_bits_each_time(self):
         q, k, v = self.tensors((1, 2, 70, 64), (1, 2, 150, 64), (1, 2, 150, 64))
         flash = [each.transpose(1, 2) for each in (q, k, v)]

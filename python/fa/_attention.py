@@ -140,7 +140,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
             cu_seqlens_q is cu_seqlens_k is max_seqlen_q is max_seqlen_k is block_table is seqused_k is sinks is alibi_slopes is None):
         options = (kernel, type(kernel), layout, scale, type(scale), softcap, type(softcap), causal, return_lse, check, deterministic,
                    None if window is None else repr(window))
-        result = _of_torch().run_again(q, k, v, options)
+        result = _of_torch().run_again(q, k, v, options, return_lse)
         if result is not None:
             return result
     module, given = _checked(q, k, v, kernel, layout, scale, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table,

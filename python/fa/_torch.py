@@ -1,8 +1,9 @@
 """fa.attention and fa.plan for torch tensors: the operator fa::attention, which torch.compile keeps whole, the operator of its
 gradients, fa::attention_backward, and fa::attention_fp8 for tensors of e4m3."""
 
+import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -23,8 +24,9 @@ def _outputs(q: torch.Tensor, bnhd: bool, return_lse: bool) -> tuple[torch.Tenso
 Kept = TypeVar("Kept")
 # What check() has found right and the library is told, by what of a call's arguments decides it. What is kept has no pointers.
 _calls: dict[tuple[object, ...], _library.Call] = {}
-# The same by the options of fa.attention, as the program gave them, with what of them _launch() takes.
-_again: dict[tuple[object, ...], tuple[_library.Call, bool, bool]] = {}
+# The same by the options of fa.attention, as the program gave them, and whether gradients are wanted; with bnhd for _launch(), and
+# what _keep() keeps.
+_again: dict[tuple[object, ...], tuple[_library.Call, bool, tuple[Any, ...]]] = {}
 
 
 def _layouts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[object, ...]:
@@ -68,7 +70,7 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kernel: str, causal:
         if dense:
             _remember(_calls, key, call)
     if options:
-        _remember(_again, (options, _layouts(q, k, v)), (call, bnhd, return_lse))
+        _remember(_again, (options, _layouts(q, k, v)), (call, bnhd, (causal, max_seqlen_q, max_seqlen_k, scale, bnhd, checked, deterministic)))
     return _launch(call, q, pointers, bnhd, return_lse)
 
 
@@ -183,24 +185,54 @@ def _(lse: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
     return lse.clone()
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    of = dict(zip(inspect.signature(_run).parameters, inputs))
+_NAMES = tuple(inspect.signature(_run).parameters)
+
+
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    of = dict(zip(_NAMES, inputs))
     if of["block_table"] is not None:
         raise _library.BadInput(_NOT_IN_PAGES)
     if of["window"] is not None or of["softcap"] or of["sinks"] is not None or of["alibi_slopes"] is not None:
         raise _library.BadInput(_NO_GRADIENTS_OF_SCORES)
-    ctx.given = {name: of[name] for name in ("max_seqlen_q", "max_seqlen_k", "scale", "bnhd", "checked", "deterministic")}
-    ctx.causal, (o, lse) = of["causal"], output
-    ctx.mark_non_differentiable(lse)  # as a caller gets it, it is lse_of's
-    ctx.save_for_backward(of["q"], of["k"], of["v"], o, lse, of["cu_seqlens_q"], of["cu_seqlens_k"])
+    given = tuple(of[name] for name in ("causal", "max_seqlen_q", "max_seqlen_k", "scale", "bnhd", "checked", "deterministic"))
+    _keep(ctx, (of["q"], of["k"], of["v"], *output, of["cu_seqlens_q"], of["cu_seqlens_k"]), given)
+
+
+def _keep(ctx: Any, tensors: tuple[torch.Tensor | None, ...], given: tuple[Any, ...]) -> None:
+    ctx.given = given
+    ctx.mark_non_differentiable(tensors[4])  # lse: as a caller gets it, it is lse_of's
+    ctx.save_for_backward(*tensors)
 
 
 def _backward(ctx: Any, d_o: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
-    q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k = ctx.saved_tensors
+    q, k, v, o, lse, *lists = ctx.saved_tensors
     if lse.dim() != q.dim() - 1:
         raise _library.BadInput("torch.ops.fa.attention needs return_lse=True where gradients are wanted, as fa.attention calls it")
-    gradients = torch.ops.fa.attention_backward(d_o, q, k, v, o, lse, ctx.causal, cu_seqlens_q, cu_seqlens_k, *ctx.given.values())
-    return *gradients, *[None] * 17  # the operator's other arguments
+    causal, *others = ctx.given
+    # With create_graph the operator has to be there, which refuses second derivatives. Of a gradient that is a batch of them, zeros
+    # without memory, sparse or negated, torch makes a tensor for an operator, and the same of what hooks of saved tensors return.
+    direct = not (_is_watched() or torch.is_grad_enabled())
+    if direct:
+        keys = torch._C._dispatch_keys(o)
+        direct = all(type(each) is torch.Tensor and torch._C._dispatch_keys(each) == keys for each in (d_o, q, k, v, lse))
+    backward = _run_backward if direct else torch.ops.fa.attention_backward.default
+    return *backward(d_o, q, k, v, o, lse, causal, *lists, *others), *[None] * 17  # the operator's other arguments
+
+
+class _Attention(torch.autograd.Function):
+    """What the operator does where gradients are wanted, for calls that nobody watches: torch reads its schema anew each time, which
+    takes several times as long as all the rest."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+                run: Callable[[], tuple[torch.Tensor, torch.Tensor]], given: tuple[Any, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        o, lse = run()
+        _keep(ctx, (q, k, v, o, lse, None, None), given)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, d_o: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+        return _backward(ctx, d_o, _)[:5]
 
 
 def _refuse(sentence: str) -> Any:
@@ -210,7 +242,7 @@ def _refuse(sentence: str) -> Any:
     return backward
 
 
-torch.library.register_autograd("fa::attention", _backward, setup_context=_keep, lib=_definition)
+torch.library.register_autograd("fa::attention", _backward, setup_context=_keep_inputs, lib=_definition)
 torch.library.register_autograd("fa::attention_backward", _refuse(
     "fa has no second derivatives: leave create_graph out, or compute this attention with torch's own"), lib=_definition)
 torch.library.register_autograd("fa::lse_of", _refuse(
@@ -362,24 +394,28 @@ def plan(given: Given) -> _library.Plan:
     return plan_of(given, views, others, _fp8_of(q, k, given.bnhd, *given.descales) if q.dtype == torch.float8_e4m3fn else None)
 
 
-def run_again(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[object, ...]) -> Any:
+def run_again(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[object, ...], return_lse: bool) -> Any:
     """What run() returns for a call like one before, whose options and layouts are known to be right. None if there was none, or if
-    something else than these decides: whoever watches, gradients, autocast, where the tensors begin."""
-    if not type(q) is type(k) is type(v) is torch.Tensor or torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    something else than these decides: whoever watches, autocast, where the tensors begin."""
+    if not type(q) is type(k) is type(v) is torch.Tensor:
         return None
     if _is_watched() or forward_ad._current_level >= 0 or q.is_neg() or k.is_neg() or v.is_neg():
         return None
     kind = "cuda" if q.is_cuda else "cpu"
     if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != q.dtype:
         return None
+    gradients = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     pointers = q.data_ptr(), k.data_ptr(), v.data_ptr()
     try:
-        found = _again.get((options, _layouts(q, k, v)))
+        found = _again.get(((options, gradients), _layouts(q, k, v)))
     except TypeError:  # an array is no option, and no key
         return None
     if found is None or (pointers[0] | pointers[1] | pointers[2]) & 15:
         return None
-    call, bnhd, return_lse = found
+    call, bnhd, kept = found
+    if gradients:
+        o, lse = _Attention.apply(q, k, v, lambda: _launch(call, q, pointers, bnhd, True), kept)
+        return (o, torch.ops.fa.lse_of(lse, o)) if return_lse else o
     o, lse = _launch(call, q, pointers, bnhd, return_lse)
     return (o, lse) if return_lse else o
 
@@ -390,7 +426,7 @@ def run(given: Given) -> Any:
     tensors = given.tensors
     q, k, v = tensors["q"], tensors["k"], tensors["v"]
     # A tensor with the negative bit is not what its memory says, until torch has called an operator with it.
-    ordinary = ordinary and not (gradients or _is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
+    ordinary = ordinary and not (_is_watched() or q.is_neg() or k.is_neg() or v.is_neg())
     if q.dtype == torch.float8_e4m3fn:
         ordinary = ordinary and all(each is None or type(each) is torch.Tensor and not each.is_neg() for each in given.descales)
         return (_run_fp8 if ordinary else torch.ops.fa.attention_fp8.default)(q, k, v, *given.descales, given.kernel, given.causal, given.scale,
@@ -398,7 +434,12 @@ def run(given: Given) -> Any:
     arguments = (q, k, v, given.kernel, given.causal, tensors.get("cu_seqlens_q"), tensors.get("cu_seqlens_k"), given.max_seqlen_q,
                  given.max_seqlen_k, given.return_lse or gradients, tensors.get("block_table"), tensors.get("seqused_k"), given.scale,
                  given.bnhd, given.check, given.deterministic, given.window, given.softcap, tensors.get("sinks"), tensors.get("alibi_slopes"))
-    o, lse = _run(*arguments, options=given.options) if ordinary else _operator(*arguments)
+    if ordinary:
+        direct = functools.partial(_run, *arguments, options=given.options and (given.options, gradients))
+        kept = given.causal, given.max_seqlen_q, given.max_seqlen_k, given.scale, given.bnhd, given.check, given.deterministic
+        o, lse = _Attention.apply(q, k, v, direct, kept) if gradients else direct()
+    else:
+        o, lse = _operator(*arguments)
     if not given.return_lse:
         return o
     return o, torch.ops.fa.lse_of(lse, o) if gradients else lse
