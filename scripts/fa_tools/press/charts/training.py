@@ -45,4 +45,6 @@ def losses_chart(data, theme):
             layer("rule", {"y": below}, [{"difference": 0}], strokeWidth=1, color=theme.text),
             layer("bar", {"x": x, "y": below}, width=0.6 * width / len(steps), color=theme.muted),
             layer("rule", {"x": {**x, "field": "first"}, "x2": {"field": "last"}, "y": below},
-                  [{"first": first - 0.5, "last": last + 0.5, "difference": mean} for first, last, mean in means], strokeWidth=3.5, color=theme.text)]}]}
+                  [{"first": first - 0.5, "last": last + 0.5, "difference": mean} for first, last, mean in means], strokeWidth=3.5, color=theme.text),
+            layer("circle", {"x": x, "y": below}, [{"step": (first + last) / 2, "difference": mean} for first, last, mean in means],
+                  size=50, opacity=1, color=theme.text)]}]}
