@@ -74,8 +74,9 @@ Precision precision_of(const Problem& problem, bool own_rounding) {
   if (problem.fp8 == Fp8::kNone) {
     return {unit, unit, unit, fp16 ? 0x1p-14 : 0x1p-126, least, least, products, 0, 0};
   }
-  return {unit,     own_rounding ? 8 : 0x1p-4,  0x1p-5, 0x1p-11, 0x1p-14, least,
-          products, problem.head_dim * 0x1p-16, 0x1p-7};
+  const double p_unit = own_rounding ? 8 : 0x1p-4, norm_unit = own_rounding ? 0x1p-4 : 0x1p-5;
+  return {unit,  p_unit, norm_unit, 0x1p-11, 0x1p-14, least, products, problem.head_dim * 0x1p-16,
+          0x1p-7};
 }
 
 Reference make_reference(const Problem& problem, const Inputs& inputs, int rows_per_head,

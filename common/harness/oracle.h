@@ -73,7 +73,7 @@ struct Precision {
   double short_products, short_sums;  // of sums of 14 bits, in FP8: e' likewise, and of A
 };
 // In FP8, with `own_rounding`: of a library that rounds Q, K and V by a rule of its own, such as
-// one scale for all heads, so that its inputs are others.
+// one scale for all heads, so that its inputs are others, and perhaps O to e4m3, as cuDNN does.
 Precision precision_of(const Problem& problem, bool own_rounding = false);
 
 struct Comparison {

@@ -85,11 +85,12 @@ struct Shape {
   int q_len, kv_len;  // of each sequence, or the most of any
   bool causal;
   float scale;
-  int sequences, heads, group;  // group: neighbouring heads that share one head of K and V
+  int heads;
   // A tile has `pack` heads of a group and of each the same queries. Row i of 64 is head i % pack
   // of query i / pack, as far as i / pack < span; span = 64 / pack.
   int pack, span;
-  int row_tiles;  // of the longest sequence, per pack
+  int row_tiles;      // of the longest sequence, per pack
+  int kv_head_packs;  // packs that share one head of K and V
   // Packed sequences: the row at which each one begins.
   const int* cu_seqlens_q;
   const int* cu_seqlens_kv;
@@ -112,10 +113,10 @@ struct Tile {
 };
 
 // [tile]
-__device__ inline Tile tile_of(const Shape& shape, int number, int tile_queries) {
+__device__ inline Tile tile_of(const Shape& shape, int sequence, int number, int tile_queries) {
   Tile tile{};
-  tile.sequence = number / shape.row_tiles;
-  tile.query = number % shape.row_tiles * tile_queries;
+  tile.sequence = sequence;
+  tile.query = number * tile_queries;
   tile.q_row = tile.query;
   tile.kv_len = shape.kv_lens ? shape.kv_lens[tile.sequence] : shape.kv_len;
   int q_len = shape.q_len;
@@ -205,18 +206,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     ptx::fence_mbarrier_init();
   }
   // [split]
-  // Clusters have query tiles from the last one of each head to the first, so that with a causal
-  // mask those with the most keys begin first.
-  const int ctas = ptx::cluster_nctarank(), rank = ptx::cluster_ctarank();
-  const int packs = shape.heads / shape.pack, cluster = int(blockIdx.x) / ctas;
-  const int head = cluster % packs * shape.pack;  // the first one of its pack
-  const Tile tile = tile_of(shape, shape.sequences * shape.row_tiles - 1 - cluster / packs,
+  // A cluster has a query tile of the sequence and of the heads that the grid says, from the last
+  // one to the first, so that with a causal mask those with the most keys begin first.
+  const unsigned ctas = ptx::cluster_nctarank(), rank = ptx::cluster_ctarank();
+  const int head = blockIdx.y * shape.pack;  // the first one of its pack
+  const Tile tile = tile_of(shape, blockIdx.z, shape.row_tiles - 1 - int(blockIdx.x / ctas),
                             C::kWarpgroups * shape.span);
   if (tile.queries <= 0) return;  // so do all CTAs of the cluster
   if (threadIdx.x == 0) smem.tile = tile;
-  // The first key tile of a CTA's part, or behind the last one's.
-  const auto part_begin = [&](int cta) { return tile.key_tiles * cta / ctas; };
-  const int first_key_tile = part_begin(rank), key_tiles = part_begin(rank + 1) - first_key_tile;
+  // Its keys. The first CTAs of a cluster have one tile more where tiles are no multiple of CTAs.
+  const unsigned least = unsigned(tile.key_tiles) / ctas, rest = unsigned(tile.key_tiles) % ctas;
+  const int first_key_tile = rank * least + min(rank, rest), key_tiles = least + (rank < rest);
   // [/split]
   const int block = shape.cu_seqlens_q ? 0 : tile.sequence;
   // Rows of Q that no box brings, where 64 is no multiple of a pack, are zeros.
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     T(*const slab)[64] = smem.sQ[0][i / 8 / (64 - used_rows)];
     *reinterpret_cast<uint4*>(&slab[used_rows + i / 8 % (64 - used_rows)][i % 8 * 8]) = uint4{};
   }
-  ptx::fence_proxy_async();  // wgmma reads them by another path
+  if (used_rows < 64) ptx::fence_proxy_async();  // wgmma reads them by another path
   __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
 
   // ---- producer
@@ -239,12 +239,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       struct Place {
         int row, head, block, keys;
       };
+      const int kv_head = blockIdx.y / unsigned(shape.kv_head_packs);
       uint32_t n_block = 0, ends = 0;
       Place v_place{};
       // [load]
       const auto place_of = [&](int n) {
         const int key = n * kBlockN + lane_idx * shape.box_keys;
-        const int kv_head = head / shape.group, keys = tile.kv_len - n * kBlockN;
+        const int keys = tile.kv_len - n * kBlockN;
         if (!shape.block_table) {
           return Place{tile.key_row + key, kv_head, block, keys};
         }
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         for (int slab = 0; slab < C::kSlabs; slab++) {
           ptx::cp_async_bulk_tensor_load_5d(
               smem.sQ[lane_idx][slab], &map_q,
-              {slab * 64, 0, tile.q_row + lane_idx * shape.span, head / shape.pack, block}, full);
+              {slab * 64, 0, tile.q_row + lane_idx * shape.span, int(blockIdx.y), block}, full);
         }
       }
       __syncwarp();
@@ -309,11 +310,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         n_block++;
       }
       load_v();
-    }
-    for (int i = 0; i < 2; i++) {  // parts are stored, parts are read: all threads say so
-      __syncwarp();
-      ptx::cluster_arrive();
-      ptx::cluster_wait();
     }
     return;
   }
@@ -546,21 +542,25 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 #pragma unroll
     for (float& o : acc_o) o = 0.0f;
   }
-#pragma unroll
-  for (int n = 0; n < kHeadDim / 8; n++) {
-    smem.part[warp][n][lane_idx] =
-        float4{acc_o[4 * n], acc_o[4 * n + 1], acc_o[4 * n + 2], acc_o[4 * n + 3]};
-  }
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const float sum = layout::quad_sum(row_sum[h]);
-    if (lane_idx % 4 == 0) smem.stats[warp][lane_idx / 4 + 8 * h] = float2{row_ref[h], sum};
-  }
+  float sum[2] = {layout::quad_sum(row_sum[0]), layout::quad_sum(row_sum[1])};
 
   // ---- epilogue
-  __syncwarp();
-  ptx::cluster_arrive();
-  ptx::cluster_wait();  // all parts are stored
+  // [store]
+  if (ctas > 1) {
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 8; n++) {
+      smem.part[warp][n][lane_idx] =
+          float4{acc_o[4 * n], acc_o[4 * n + 1], acc_o[4 * n + 2], acc_o[4 * n + 3]};
+    }
+    if (lane_idx % 4 == 0) {
+      smem.stats[warp][lane_idx / 4] = float2{row_ref[0], sum[0]};
+      smem.stats[warp][lane_idx / 4 + 8] = float2{row_ref[1], sum[1]};
+    }
+    __syncwarp();
+    ptx::cluster_arrive();  // producers have ended, and no barrier waits for those
+    ptx::cluster_wait();    // all parts are stored
+  }
+  // [/store]
   // [merge]
   // The CTA merges some columns of all rows, which each CTA has a part of. All loads come first, so
   // they are under way together. Parts are added in one order, so bits are always the same.
@@ -570,51 +570,71 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     const int begin = kHeadDim / 8 * rank / kCtas, end = kHeadDim / 8 * (rank + 1) / kCtas;
     float2 stats[2][kCtas];
     float4 parts[kColumns][kCtas];
+    if constexpr (kCtas == 1) {  // it has all that there is
 #pragma unroll
-    for (int cta = 0; cta < kCtas; cta++) {
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        stats[h][cta] = *ptx::mapa(&smem.stats[warp][lane_idx / 4 + 8 * h], cta);
-      }
-#pragma unroll
-      for (int i = 0; i < kColumns; i++) {  // a CTA with fewer columns loads its last ones again
-        parts[i][cta] = *ptx::mapa(&smem.part[warp][min(begin + i, end - 1)][lane_idx], cta);
-      }
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int its_row = row + 8 * h, query = query_of(its_row);
-      if (its_row >= used_rows || query >= smem.tile.queries) continue;
-      float ref = -FLT_MAX, sum = 0.0f, weight[kCtas];
-#pragma unroll
-      for (int cta = 0; cta < kCtas; cta++) ref = fmaxf(ref, stats[h][cta].x);
-#pragma unroll
-      for (int cta = 0; cta < kCtas; cta++) {
-        weight[cta] = ptx::exp2_approx(stats[h][cta].x - ref);
-        sum = fmaf(stats[h][cta].y, weight[cta], sum);
-      }
-      // A row that sees no key becomes zeros; its log-sum-exp is -inf.
-      const float inverse_sum = sum > 0.0f ? ptx::rcp_approx(sum) : 0.0f;
-      const int its_head = head + its_row % shape.pack;
-      T* const gO_lane =
-          gO + shape.o_strides.at(block, its_head, smem.tile.q_row + query) + lane_idx % 4 * 2;
+      for (int h = 0; h < 2; h++) stats[h][0] = float2{row_ref[h], sum[h]};
 #pragma unroll
       for (int i = 0; i < kColumns; i++) {
-        float2 o{};
+        parts[i][0] = float4{acc_o[4 * i], acc_o[4 * i + 1], acc_o[4 * i + 2], acc_o[4 * i + 3]};
+      }
+    } else {
 #pragma unroll
-        for (int cta = 0; cta < kCtas; cta++) {
-          o.x = fmaf(h ? parts[i][cta].z : parts[i][cta].x, weight[cta], o.x);
-          o.y = fmaf(h ? parts[i][cta].w : parts[i][cta].y, weight[cta], o.y);
+      for (int cta = 0; cta < kCtas; cta++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          stats[h][cta] = *ptx::mapa(&smem.stats[warp][lane_idx / 4 + 8 * h], cta);
         }
-        if (begin + i < end) {
-          *reinterpret_cast<uint32_t*>(gO_lane + (begin + i) * 8) =
-              ptx::pack<T>(o.x * inverse_sum, o.y * inverse_sum);
+#pragma unroll
+        for (int i = 0; i < kColumns; i++) {  // a CTA with fewer columns loads its last ones again
+          parts[i][cta] = *ptx::mapa(&smem.part[warp][min(begin + i, end - 1)][lane_idx], cta);
         }
       }
-      if (gLse && rank == 0 && lane_idx % 4 == 0) {
-        const size_t of_head = (size_t(block) * shape.heads + its_head) * shape.q_rows;
-        gLse[of_head + smem.tile.q_row + query] = (ref + ptx::log2_approx(sum)) * kLn2;
+      __syncwarp();
+      ptx::cluster_arrive();  // it has read all parts
+    }
+    float ref[2] = {-FLT_MAX, -FLT_MAX}, whole_sum[2] = {}, weight[2][kCtas];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) ref[h] = fmaxf(ref[h], stats[h][cta].x);
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) {
+        weight[h][cta] = ptx::exp2_approx(stats[h][cta].x - ref[h]);
+        whole_sum[h] = fmaf(stats[h][cta].y, weight[h][cta], whole_sum[h]);
       }
+      // A row that sees no key becomes zeros; its log-sum-exp is -inf.
+      const float inverse_sum = whole_sum[h] > 0.0f ? ptx::rcp_approx(whole_sum[h]) : 0.0f;
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) weight[h][cta] *= inverse_sum;
+    }
+    // Neighbouring lanes exchange two columns of a row each, so that the even one stores four of
+    // the first row, and the odd one four of the row 8 below.
+    const int h = lane_idx % 2, its_row = row + 8 * h, query = query_of(its_row);
+    const bool used = its_row < used_rows && query < smem.tile.queries;
+    const int its_head = head + its_row % shape.pack, q_row = smem.tile.q_row + query;
+    T* const gO_lane = gO + shape.o_strides.at(block, its_head, q_row) + lane_idx % 4 / 2 * 4;
+#pragma unroll
+    for (int i = 0; i < kColumns; i++) {
+      float4 o{};
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) {
+        o.x = fmaf(parts[i][cta].x, weight[0][cta], o.x);
+        o.y = fmaf(parts[i][cta].y, weight[0][cta], o.y);
+        o.z = fmaf(parts[i][cta].z, weight[1][cta], o.z);
+        o.w = fmaf(parts[i][cta].w, weight[1][cta], o.w);
+      }
+      const uint32_t first = ptx::pack<T>(o.x, o.y), second = ptx::pack<T>(o.z, o.w);
+      const uint32_t other = __shfl_xor_sync(0xffffffffu, h == 0 ? second : first, 1);
+      if (used && begin + i < end) {
+        *reinterpret_cast<uint2*>(gO_lane + (begin + i) * 8) =
+            h == 0 ? uint2{first, other} : uint2{other, second};
+      }
+    }
+    if (gLse && rank == 0 && used && lane_idx % 4 < 2) {
+      const size_t of_head = (size_t(block) * shape.heads + its_head) * shape.q_rows;
+      gLse[of_head + q_row] =
+          ((h == 0 ? ref[0] : ref[1]) + ptx::log2_approx(h == 0 ? whole_sum[0] : whole_sum[1])) *
+          kLn2;
     }
   };
   // [/merge]
@@ -643,9 +663,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     default:
       merge(Number<kMostCtas>{});
   }
-  __syncwarp();
-  ptx::cluster_arrive();
-  ptx::cluster_wait();  // no CTA ends before all have read its part
+  if (ctas > 1) ptx::cluster_wait();  // no CTA ends before all have read its part
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -669,21 +687,24 @@ struct Launcher {
   }
 
   // [cost]
-  // An estimate in microseconds, for `ctas` CTAs in a cluster: a tile's time is an H200's, with
-  // head_dim 128, and that of a CTA without tiles is a guess.
+  // An estimate in microseconds for `ctas` CTAs in a cluster, with an H200's times: of a launch, of
+  // a CTA without its key tiles, of a key tile, and of the merge.
   template <int kConsumers>
   static float cost(const Attention<T>& a, int ctas) {
-    constexpr float kOfCta = 10.0f;  // from its begin to its end, without key tiles
-    constexpr float kOfTile = (kConsumers == 1 ? 0.92f : 1.17f) * (kHeadDim == 128 ? 1.0f : 0.6f);
+    constexpr bool kOne = kConsumers == 1;
+    constexpr float kOfLaunch = 4.2f, kOfCta = kOne ? 2.3f : 3.2f;
+    constexpr float kOfTile = kHeadDim == 64 ? (kOne ? 0.69f : 1.0f) : (kOne ? 0.92f : 1.22f);
+    const float of_merge = ctas == 1 ? 0.0f : 0.8f + 0.33f * float(kConsumers * ctas);
     const int group = a.heads / a.kv_heads, pack = heads_of_pack(group, a.seq_len, kConsumers);
     const int queries = 64 / pack * kConsumers, key_tiles = (a.kv_len + kBlockN - 1) / kBlockN;
     const long long tiles =
         (long long)(a.batch) * (a.heads / pack) * ((a.seq_len + queries - 1) / queries);
     const int at_once = clusters_at_once<attention_kernel<T, kHeadDim, kConsumers>>(
-        launch_shape<kConsumers>(1, ctas));
+        launch_shape<kConsumers>(dim3(1), ctas));
     if (at_once == 0) return FLT_MAX;
     const float rounds = float((tiles + at_once - 1) / at_once);
-    return rounds * (kOfCta + kOfTile * float((key_tiles + ctas - 1) / ctas));
+    const float of_tiles = kOfTile * float((key_tiles + ctas - 1) / ctas);
+    return kOfLaunch + rounds * (kOfCta + of_tiles + of_merge);
   }
   // [/cost]
   static void run(const Attention<T>& a) {
@@ -702,9 +723,9 @@ struct Launcher {
     consumers == 1 ? run_with<1>(a, ctas) : run_with<2>(a, ctas);
   }
   template <int kConsumers>
-  static LaunchShape launch_shape(int clusters, int ctas) {
+  static LaunchShape launch_shape(dim3 clusters, int ctas) {
     using C = Config<kHeadDim, kConsumers>;
-    return {dim3(unsigned(clusters * ctas)), dim3(C::kThreads),
+    return {dim3(clusters.x * ctas, clusters.y, clusters.z), dim3(C::kThreads),
             sizeof(SharedStorage<T, kHeadDim, C>), ctas};
   }
   template <int kConsumers>
@@ -717,11 +738,11 @@ struct Launcher {
     shape.kv_len = a.kv_len;
     shape.causal = a.mask == Mask::kCausal;
     shape.scale = a.scale;
-    shape.sequences = a.batch;
     shape.heads = a.heads;
-    shape.group = a.heads / a.kv_heads;
-    shape.pack = heads_of_pack(shape.group, a.seq_len, kConsumers);
+    const int group = a.heads / a.kv_heads;
+    shape.pack = heads_of_pack(group, a.seq_len, kConsumers);
     shape.span = 64 / shape.pack;
+    shape.kv_head_packs = group / shape.pack;
     const int tile_queries = kConsumers * shape.span;
     shape.row_tiles = (a.seq_len + tile_queries - 1) / tile_queries;
     shape.cu_seqlens_q = a.cu_seqlens_q;
@@ -758,7 +779,7 @@ struct Launcher {
                              {64, uint32_t(shape.box_keys), 1, 1}, layout::SwizzleMode::k128Bytes);
     };
     launch<attention_kernel<T, kHeadDim, kConsumers>>(
-        launch_shape<kConsumers>(a.batch * shape.row_tiles * (a.heads / shape.pack), ctas),
+        launch_shape<kConsumers>(dim3(shape.row_tiles, a.heads / shape.pack, a.batch), ctas),
         row_map(a.q, a.q_strides), key_map(a.k, a.k_strides), key_map(a.v, a.v_strides), shape, a.o,
         a.lse);
   }
