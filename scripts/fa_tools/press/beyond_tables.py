@@ -120,17 +120,20 @@ def speed_of_gradients():
 
 
 def errors_of_gradients():
-    """A row for each problem: how far dQ, dK and dV are off, in thousandths of their norm."""
-    among = [record for name in ("errors_bf16", "errors_fp16") for record in records("gradients", name)]
+    """A row for each type and spread of scores: how far dQ, dK and dV are off at most, in thousandths of their norm."""
+    among = [record for kind in ("", "_groups") for dtype in ("bf16", "fp16") for record in records("gradients", f"errors_{dtype}{kind}")]
     kernels = list(dict.fromkeys(record["kernel"] for record in among))
+
+    def spread(record):
+        return record["dtype"], record.get("score_std", 1)
+
+    def cell(here):
+        most = {name: max((record["error"]["of_gradients"][name] or 0 for record in here), default=0) for name in ("dQ", "dK", "dV")}
+        return mark(" / ".join(f"{1000 * value:.2f}" if value else "–" for value in most.values()), here[0]) if here else "–"
     rows = []
-    for problem in dict.fromkeys(map(problem_of, among)):
-        here = {record["kernel"]: record for record in among if problem_of(record) == problem}
-        shape, scores = problem
-        what = f"{shape.dtype}, {shape.seq_len:,} tokens, " + (f"scores of {scores[0]:g} nats" if scores else "scores of 1 nat")
-        rows.append([what, *("–" if kernel not in here else mark(" / ".join(
-            "–" if value is None else f"{1000 * value:.2f}" for value in here[kernel]["error"]["of_gradients"].values()), here[kernel])
-            for kernel in kernels)])
+    for dtype, nats in dict.fromkeys(map(spread, among)):
+        rows.append([f"{dtype}, scores of {nats:g} nat{'s' if nats != 1 else ''}", *(
+            cell([record for record in among if spread(record) == (dtype, nats) and record["kernel"] == kernel]) for kernel in kernels)])
     return ["", *(GRADIENT_PEERS.get(kernel) or f"`{short_name(kernel)}`" for kernel in kernels)], rows
 
 
