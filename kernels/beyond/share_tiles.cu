@@ -206,8 +206,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     ptx::fence_mbarrier_init();
   }
   // [split]
-  // A cluster has a query tile of the sequence and of the heads that the grid says, from the last
-  // one to the first, so that with a causal mask those with the most keys begin first.
+  // The grid says of which heads and of which sequence a cluster has a query tile. The last tile
+  // comes first: with a causal mask it has the most keys.
   const unsigned ctas = ptx::cluster_nctarank(), rank = ptx::cluster_ctarank();
   const int head = blockIdx.y * shape.pack;  // the first one of its pack
   const Tile tile = tile_of(shape, blockIdx.z, shape.row_tiles - 1 - int(blockIdx.x / ctas),
