@@ -381,6 +381,57 @@ TEST(Clusters, MulticastAndDistributedSharedMemory) {
   expect_clusters();
 }
 
+struct PushStorage {
+  alignas(16) float4 parts[3][32];
+  float numbers[3][32];
+  uint64_t full;
+};
+
+// Each CTA of a cluster of three sends 32 vectors and numbers to each CTA, also to itself.
+__global__ void push_kernel(float* out) {
+#if FA_SM_90A
+  auto& smem = shared_storage<PushStorage>();
+  const int rank = ptx::cluster_ctarank(), lane = threadIdx.x;
+  if (lane == 0) {
+    ptx::mbarrier_init(&smem.full, 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(&smem.full, 3 * 32 * 20);
+  }
+  __syncwarp();
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  for (int cta = 0; cta < 3; cta++) {
+    const float first = float(1000 * rank + 100 * cta + lane);
+    ptx::st_async(&smem.parts[rank][lane], float4{first, first + 0.25f, first + 0.5f, -first},
+                  &smem.full, cta);
+    ptx::st_async(&smem.numbers[rank][lane], 2 * first, &smem.full, cta);
+  }
+  ptx::mbarrier_wait(&smem.full, 0);
+  for (int from = 0; from < 3; from++) {
+    const float4 part = smem.parts[from][lane];
+    float* const mine = out + ((blockIdx.x * 3 + from) * 32 + lane) * 5;
+    mine[0] = part.x;
+    mine[1] = part.y;
+    mine[2] = part.z;
+    mine[3] = part.w;
+    mine[4] = smem.numbers[from][lane];
+  }
+#endif
+}
+
+TEST(Clusters, StAsyncBringsItsBytesToTheOtherCta) {
+  FA_NEEDS_SM_90A;
+  Buffer out("out", 6 * 3 * 32 * 5 * 4);
+  run<push_kernel>({dim3(6), dim3(32), sizeof(PushStorage), 3}, out);
+  const auto numbers = download<float>(out);
+  for (size_t i = 0; i < numbers.size() / 5; i++) {
+    const size_t cta = i / 96, from = i / 32 % 3, lane = i % 32;
+    const auto first = float(1000 * from + 100 * (cta % 3) + lane);
+    const std::array<float, 5> expected = {first, first + 0.25f, first + 0.5f, -first, 2 * first};
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), &numbers[i * 5])) << i;
+  }
+}
+
 TEST(Clusters, AreWholePartsOfTheGrid) {
   const auto refusal = [](unsigned grid, int cluster, int capability = 90) {
     return test::error_of<std::runtime_error>([=] {

@@ -4,7 +4,7 @@
 // many CTAs a cluster has (common/launch/launch.h).
 //
 // A CTA must not end while another may still reach its shared memory: a barrier of the cluster
-// comes first.
+// comes first, or a wait for all that is still to come.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,8 +12,10 @@
 #include <cstdint>
 
 #include "common/ptx/hook.h"
+#include "common/ptx/shared_address.h"
 #ifndef __CUDACC__
 #include "common/emulator/units/cluster.h"
+#include "common/emulator/units/tma.h"
 #endif
 
 namespace ptx {
@@ -51,6 +53,34 @@ __device__ __forceinline__ T* mapa(T* pointer, int cta) {
   asm volatile("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(pointer), "r"(cta));
   return reinterpret_cast<T*>(remote);
 }
+
+// st.async (sm_90): stores a value to where `to` points to, but in the shared memory of CTA `cta`
+// of the cluster. No wait: the mbarrier that lies there where `bar` does counts its bytes, as those
+// of a bulk copy. The CTA's mbarriers are initialised, and a barrier of the cluster has said so.
+// PTX ISA, "Data Movement and Conversion Instructions: st.async".
+__device__ __forceinline__ void st_async(float4* to, float4 value, uint64_t* bar, int cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote, remote_bar;\n"
+      "mapa.shared::cluster.u32 remote, %0, %6;\n"
+      "mapa.shared::cluster.u32 remote_bar, %1, %6;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [remote], {%2, %3, %4, %5}, "
+      "[remote_bar];\n"
+      "}" ::"r"(shared_address(to)),
+      "r"(shared_address(bar)), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(cta)
+      : "memory");
+}
+__device__ __forceinline__ void st_async(float* to, float value, uint64_t* bar, int cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote, remote_bar;\n"
+      "mapa.shared::cluster.u32 remote, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote_bar, %1, %3;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [remote], %2, [remote_bar];\n"
+      "}" ::"r"(shared_address(to)),
+      "r"(shared_address(bar)), "f"(value), "r"(cta)
+      : "memory");
+}
 #endif
 
 #else  // the emulator: common/emulator/units/cluster.cpp
@@ -63,6 +93,11 @@ inline int cluster_nctarank() { return emu::cluster_size(); }
 template <typename T>
 inline T* mapa(T* pointer, int cta, Where where = Where::current()) {
   return reinterpret_cast<T*>(emu::map_to_cta(uintptr_t(pointer), cta, where));
+}
+
+template <typename T>
+inline void st_async(T* to, T value, uint64_t* bar, int cta, Where where = Where::current()) {
+  emu::store_async(to, &value, sizeof value, bar, cta, where);
 }
 
 #endif

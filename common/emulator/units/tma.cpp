@@ -42,14 +42,15 @@ struct Chunk {
   int inside;       // bytes that lie in the tensor, from the first on; the others are zeros
 };
 
-// A copy from global to shared memory.
+// A copy from global to shared memory, or, of st.async, from registers.
 struct BulkLoad {
   std::vector<Chunk> chunks;
   const Cta* cta;  // whose shared memory
   uintptr_t bar;   // that is told
   int bytes;
   SourceLocation where;
-  std::vector<uint32_t> ends;  // checked build: Detector::known_ends of its starter
+  std::vector<uint32_t> ends;           // checked build: Detector::known_ends of its starter
+  std::vector<uint8_t> registers = {};  // what these held; empty: it is in global memory
 };
 
 // A copy from shared to global memory.
@@ -295,6 +296,10 @@ void finish_load(Cluster& cluster, size_t index) {
   auto& loads = bulk_copies(cluster).loads;
   const BulkLoad load = std::move(loads[index]);
   loads.erase(loads.begin() + std::ptrdiff_t(index));
+  if (!load.registers.empty()) {
+    memcpy(load.chunks[0].shared, load.registers.data(), load.registers.size());
+    return bring_bytes(load.bar, load.bytes, load.ends, load.where);
+  }
   for (const Chunk& chunk : load.chunks) {
     memcpy(chunk.shared, chunk.global, size_t(chunk.inside));
     memset(chunk.shared + chunk.inside, 0, size_t(kChunk - chunk.inside));
@@ -472,6 +477,43 @@ void store_box(const ptx::TensorMap& map, const int* coords, int rank, const voi
   const char* const operation = "cp.async.bulk.tensor (store)";
   begin_store(chunks_of_box(map, coords, rank, shared, Direction::kStore, operation, where),
               operation, where);
+}
+
+void store_async(void* shared, const void* value, int bytes, uint64_t* bar, int cta,
+                 SourceLocation where) {
+  const char* const operation = "st.async";
+  check_shared(shared, size_t(bytes), uint32_t(bytes), operation, where);
+  check_barrier_is_near(bar, operation, where);
+  Lane& me = *current_lane;
+  const uintptr_t to = map_to_cta(uintptr_t(shared), cta, where);
+  const uintptr_t remote_bar = map_to_cta(uintptr_t(bar), cta, where);
+  if (me.cta->checks) {
+    // Counted as a store to the same place in this CTA's shared memory.
+    me.add_access({uintptr_t(__builtin_return_address(0)), uintptr_t(shared), Kind::kSharedStore,
+                   uint16_t(bytes)},
+                  {where, 0, 0});
+  } else {
+    record(*me.warp, {Kind::kSharedStore, 1u << me.lane, where, {}});
+  }
+  Cluster& cluster = *me.cta->cluster;
+  Mbarrier& barrier = mbarrier_of_copy(remote_bar, operation, where);
+  barrier.copies++;
+  std::vector<uint32_t> ends;
+  if (Detector* const detector = me.cta->detector) {
+    detector->access(barrier.engine, uint32_t(barrier.phase + 1), me, to, size_t(bytes), true,
+                     detector->site(operation, where));
+    ends = detector->known_ends(me);
+  }
+  const auto* const first = static_cast<const uint8_t*>(value);
+  auto& loads = bulk_copies(cluster).loads;
+  loads.push_back({{{reinterpret_cast<uint8_t*>(to), nullptr, bytes}},
+                   &cluster.ctas[size_t(cta)],
+                   remote_bar,
+                   bytes,
+                   where,
+                   std::move(ends),
+                   {first, first + bytes}});
+  if (happens_at_once(cluster)) finish_load(cluster, loads.size() - 1);
 }
 
 void load_bulk(void* shared, const void* global, int bytes, uint64_t* bar, SourceLocation where) {
