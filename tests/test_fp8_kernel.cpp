@@ -29,6 +29,7 @@
 #include "common/harness/device.h"
 #include "common/harness/fp8.h"
 #include "kernels/beyond/fp8.h"
+#include "kernels/beyond/fp8_wide.h"
 #include "kernels/beyond/quantise.h"
 #include "tests/golden/probe.h"
 #include "tests/support.h"
@@ -536,6 +537,7 @@ TEST(Quantise, RoundsAsTheOracleDoes) {
     expect_rounded_alike<__nv_bfloat16, 64>(fp8, 128, 129);
     expect_rounded_alike<__half, 128>(fp8, 1, 128);
     expect_rounded_alike<__half, 64>(fp8, 385, 3);
+    expect_rounded_alike<__half, 256>(fp8, 130, 129);
   }
 }
 
@@ -579,6 +581,7 @@ TEST(Quantise, TransposesE4m3) {
     expect_transposed<64>(1, 2, 384, rows_apart);
     expect_transposed<128>(1, 2, 129, rows_apart);
     expect_transposed<64>(2, 1, 3, rows_apart);
+    expect_transposed<256>(1, 2, 131, rows_apart);
   }
 }
 
@@ -737,6 +740,33 @@ TEST_F(Fp8Kernel, OtherTypesAndHeads) {
   EXPECT_LE((error_of<__half, 64>({.seq_len = 128, .kv_len = 2048, .v_mean = 1})), 0.006);
 }
 
+// A kernel of its own (fp8_wide.h): what makes the other one take another path, and what is new in
+// it: tiles of 64 keys, a window's end where O is still being stored, and rows of one warp alone
+// past the end.
+TEST_F(Fp8Kernel, HeadDim256) {
+  const auto error = [](Case c) { return error_of<__nv_bfloat16, 256>(c); };
+  EXPECT_LE(error({.seq_len = 300, .kv_len = 1024, .heads = 2}), kRounding);
+  EXPECT_LE(error({.seq_len = 256, .kv_len = 1216, .heads = 2, .batch = 2, .nats = 4}), 0.018);
+  EXPECT_LE(error({.kv_len = 2112, .v_mean = 1}), 0.006);
+  EXPECT_LE(error({.seq_len = 256, .kv_len = 2048, .nats = 20, .growing = true}), 0.01);
+  EXPECT_LE(error({.seq_len = 128, .kv_len = 512, .dominating = 500}), 0.01);
+  EXPECT_LE(error({.seq_len = 128, .kv_len = 200, .zeros = true}), 0.012);
+  for (const int kv_len : {1, 3, 63, 65, 127, 129, 1025}) {
+    EXPECT_LE(error({.seq_len = 17, .kv_len = kv_len, .heads = 2, .kv_heads = 2}), kRounding)
+        << kv_len;
+  }
+  EXPECT_LE(error({.seq_len = 333, .kv_len = 1300, .nats = 20, .causal = true}), 0.01);
+  EXPECT_LE(error({.seq_len = 700, .kv_len = 300, .heads = 2, .causal = true}), kRounding);
+  EXPECT_LE(error({.kv_len = 1152, .heads = 4, .nan_row = 3 * 256 + 130}), kRounding);
+  EXPECT_LE(error({.kv_len = 300, .heads = 2, .kv_heads = 2, .nan_key = 299}), kRounding);
+  Case c{.seq_len = 140, .kv_len = 203, .heads = 2, .batch = 2};
+  c.rows_apart = c.scale_per_head = true;
+  for (const auto in_c : {Case::kVInRows, Case::kVTransposed}) {
+    c.in_c = in_c;
+    EXPECT_LE((error_of<__half, 256>(c)), kRounding);
+  }
+}
+
 #ifndef __CUDACC__
 
 // ---- the emulator alone -------------------------------------------------------------------------
@@ -757,6 +787,11 @@ TEST_P(AnyOrder, Windows) {
   EXPECT_LE(error_of({.seq_len = 300, .kv_len = 1300, .heads = 2, .nats = 8}), 0.014);
 }
 TEST_P(AnyOrder, Turns) { EXPECT_LE(error_of({.heads = 3, .nats = 8, .causal = true}), 0.014); }
+TEST_P(AnyOrder, HeadDim256) {
+  EXPECT_LE((error_of<__half, 256>({.seq_len = 300, .kv_len = 1300, .heads = 2, .nats = 8})),
+            0.014);
+  EXPECT_LE((error_of<__half, 256>({.heads = 3, .nats = 8, .causal = true})), 0.014);
+}
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyOrder, testing::Range(0, 4));
 
 #endif

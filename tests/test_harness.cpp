@@ -557,6 +557,12 @@ TEST(Run, RefusesShapes) {
   for (const auto& [p, text] : cases) {
     EXPECT_CONTAINS(error_of_run(kernels().front(), p, tensors), text);
   }
+  Problem wide = problem(1, 1, 128, 256, Dtype::kBf16);
+  EXPECT_CONTAINS(error_of_run(kernels().front(), wide, tensors), "64 or 128, not 256");
+  wide.fp8 = Fp8::kHead;
+  EXPECT_NO_THROW(validate(wide, /*any_length=*/false));
+  wide.head_dim = 192;
+  EXPECT_CONTAINS(error_of_run(kernels().front(), wide, tensors), "64, 128 or 256, not 192");
 }
 
 TEST(Run, SkipsAKernelWhoseWorkspaceIsTooSmall) {

@@ -2266,7 +2266,7 @@ class E4m3(Sentences):
         self.assertLess(((o.cpu().double() - right).norm() / right.norm()).item(), E4M3_ROUNDING)
 
     def test_as_flash_attention_3_takes_them(self):
-        for (shape, kv_shape), causal, scale in (((2, 4, 77, 64), (2, 2, 300, 64)), True, None), (((1, 2, 200, 128), (1, 2, 129, 128)), False, 0.05):
+        for (shape, kv_shape), causal, scale in (((2, 4, 77, 64), (2, 2, 300, 64)), True, None), (((1, 2, 200, 128), (1, 2, 129, 128)), False, 0.05), (((1, 2, 70, 256), (1, 1, 130, 256)), True, None):
             tensors, scales, stand_for = self.given(shape, kv_shape)
             right = by_torch(*stand_for, causal, scale)
             flash = [each.transpose(1, 2).contiguous() for each in tensors]

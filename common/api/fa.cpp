@@ -161,7 +161,7 @@ void check_table(const Problem& problem, const fa_options& options) {
 }
 
 // Of any length: refusal() says what a kernel takes.
-Problem problem_of(const fa_problem& given, const fa_options& options) {
+Problem problem_of(const fa_problem& given, const fa_options& options, Fp8 fp8) {
   if (given.dtype != FA_FP16 && given.dtype != FA_BF16) {
     throw BadInput("dtype must be FA_FP16 or FA_BF16, not " + std::to_string(int(given.dtype)));
   }
@@ -171,6 +171,7 @@ Problem problem_of(const fa_problem& given, const fa_options& options) {
   problem.seq_len = given.seq_len;
   problem.head_dim = given.head_dim;
   problem.dtype = given.dtype == FA_FP16 ? Dtype::kFp16 : Dtype::kBf16;
+  problem.fp8 = fp8;
   if (options.mask == FA_MASK_CAUSAL) problem.mask = Mask::kCausal;
   if (options.scale != 0) problem.own_scale = options.scale;
   if (options.has_window) problem.window = {options.window_left, options.window_right};
@@ -367,7 +368,7 @@ struct Call {
     const fa_options options = read_options(with);
     wants_end = options.wants_end;
     sentences([&] {
-      problem = problem_of(*of_caller, options);
+      problem = problem_of(*of_caller, options, what == What::kFp8 ? Fp8::kHead : Fp8::kNone);
       problem.deterministic = gradients && options.deterministic == 1;
       given.cu_seqlens_q = options.cu_seqlens_q;
       given.cu_seqlens_kv = options.cu_seqlens_kv;
@@ -383,8 +384,7 @@ struct Call {
       given.o_strides = read(options.o_strides);
       if (what == What::kFp8) {
         e4m3 = read_fp8(fp8, problem);
-        problem.fp8 = e4m3.q.tile > 0 || e4m3.k.tile > 0 ? Fp8::kTile : Fp8::kHead;
-        validate(problem, /*any_length=*/true);
+        if (e4m3.q.tile > 0 || e4m3.k.tile > 0) problem.fp8 = Fp8::kTile;
       }
       tensors = with_strides(problem, given, gradients);
       if (what == What::kFp8) check_e4m3(problem, tensors, e4m3);

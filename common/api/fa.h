@@ -237,7 +237,7 @@ typedef struct fa_fp8 {
 
 /* Attention on Q, K and V of e4m3, 8 bits with 4 of exponent and 3 of mantissa, which stand for
  * their numbers times scales. P is rounded to e4m3 as well, and O is of the problem's dtype. `fp8`
- * null: all scales are 1, and V is stored like K.
+ * null: all scales are 1, and V is stored like K. head_dim may be 256 as well.
  *
  * Problem and options are those of fa_attention_with: a causal mask, any lengths, fewer heads of K
  * and V, a scale, and strides, which are multiples of 16 for Q, K and V. There are no packed

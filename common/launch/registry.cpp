@@ -97,8 +97,10 @@ void validate(const Problem& problem, bool any_length) {
     throw BadInput("--seq-len must be a multiple of 128 from 128 to 4194304, not " +
                    std::to_string(problem.seq_len));
   }
-  if (problem.head_dim != 64 && problem.head_dim != 128) {
-    throw BadInput("--head-dim must be 64 or 128, not " + std::to_string(problem.head_dim));
+  const bool in_fp8 = problem.fp8 != Fp8::kNone;
+  if (problem.head_dim != 64 && problem.head_dim != 128 && !(in_fp8 && problem.head_dim == 256)) {
+    throw BadInput(std::string("--head-dim must be ") + (in_fp8 ? "64, 128 or 256" : "64 or 128") +
+                   ", not " + std::to_string(problem.head_dim));
   }
   if (problem.scores && !(problem.scores->std > 0 && problem.scores->std <= 1000)) {  // NaN is not
     throw BadInput("--score-std must be above 0 and at most 1000");
@@ -141,7 +143,7 @@ void validate(const Problem& problem, bool any_length) {
       }
     }
   }
-  if (problem.fp8 != Fp8::kNone && !(problem.packed.empty() && problem.page_size == 0)) {
+  if (in_fp8 && !(problem.packed.empty() && problem.page_size == 0)) {
     throw BadInput("--fp8 goes with neither --lengths nor --page-size");
   }
   const size_t rows = std::max(problem.q_rows(), problem.kv_rows());

@@ -311,7 +311,8 @@ Attention<T> attention_of(const Problem& problem, const Tensors& tensors) {
 // there, prepare(const Attention<T>&) launches what comes before it, run_e4m3(const Attention<T>&,
 // const OfE4m3&) the same on e4m3, e4m3_workspace_bytes(const Problem&, bool) sizes its workspace,
 // workspace_bytes(const Problem&, size_t limit) sizes its workspace, zeroed_bytes() says how much
-// of it begins as zeros, and leads(const Problem&) whether the kernel is the fastest one.
+// of it begins as zeros, and leads(const Problem&) whether the kernel is the fastest one. kHeadDim
+// is 64 or 128, and 256 where it has a member kTakesHeadDim256, as all kernels of FP8 have.
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
@@ -369,6 +370,9 @@ class Registration {
     }
     body(Launcher<T, kHeadDim>{}, attention);
 #else
+    if constexpr (requires { Launcher<T, 128>::kTakesHeadDim256; }) {
+      if (problem.head_dim == 256) return body(Launcher<T, 256>{}, attention);
+    }
     problem.head_dim == 64 ? body(Launcher<T, 64>{}, attention)
                            : body(Launcher<T, 128>{}, attention);
 #endif

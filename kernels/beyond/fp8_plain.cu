@@ -184,6 +184,7 @@ __global__ void attention_kernel(Attention<T> a, Quantised q, Quantised k, Quant
 // ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
+  static constexpr bool kTakesHeadDim256 = true;
   static int parts_of(int rows, int rows_per_scale) {
     return (rows + rows_per_scale - 1) / rows_per_scale;
   }

@@ -7,6 +7,7 @@
 #include "common/launch/problem.h"
 #include "common/launch/registry.h"
 #include "kernels/beyond/fp8.h"
+#include "kernels/beyond/fp8_wide.h"
 #include "kernels/beyond/quantise.h"
 
 namespace fa::fp8 {
@@ -20,6 +21,7 @@ inline Strides contiguous(int heads, int rows, int head_dim) {
 // kVInRows: V is rounded in its rows, as a caller may have it, and transposed within the time.
 template <typename T, int kHeadDim, bool kVInRows>
 struct FromSixteenBits {
+  static constexpr bool kTakesHeadDim256 = true;
   static size_t workspace_bytes(const Problem& p, size_t) {
     return quantise::Place(nullptr, p.batch, p.heads, p.key_heads(), p.seq_len, p.key_len(),
                            p.head_dim, kVInRows)

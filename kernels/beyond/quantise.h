@@ -30,6 +30,9 @@ struct Config {
   static constexpr int kLanes = 4;            // that share a row
   static constexpr int kThreads = kRows * kLanes;
   static constexpr int kWarps = kThreads / 32;
+  // CTAs per SM of kernels that keep rows: a lane has a quarter of a row, and two CTAs leave it 64
+  // registers.
+  static constexpr int ctas(int head_dim) { return head_dim > 128 ? 1 : 2; }
 };
 
 // One tensor, of 16 bits or e4m3, and what becomes of it. blockIdx.x: tile of 128 rows; y: head; z:
@@ -148,7 +151,8 @@ __global__ void __launch_bounds__(Config::kThreads) largest_kernel(const Task<T>
 // Writes the tile's e4m3 in their rows. kPerHead: with the scale of the whole head, for which
 // largest_kernel ran before; otherwise with that of the tile.
 template <typename T, int kHeadDim, bool kRotated, bool kPerHead>
-__global__ void __launch_bounds__(Config::kThreads, 2) rows_kernel(const Task<T> task) {
+__global__ void __launch_bounds__(Config::kThreads, Config::ctas(kHeadDim))
+    rows_kernel(const Task<T> task) {
   auto& smem = shared_storage<SharedStorage>();
   float x[kHeadDim / 4];
   load_row<T, kHeadDim>(task, x);
@@ -201,7 +205,8 @@ __device__ __forceinline__ void write_columns(const uint8_t (&sV)[kHeadDim][Conf
 // Writes the tile transposed: out is [blocks, heads, kHeadDim, out_rows], out_rows a multiple of
 // 128, with the scale of its head.
 template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(Config::kThreads, 2) transpose_kernel(const Task<T> task) {
+__global__ void __launch_bounds__(Config::kThreads, Config::ctas(kHeadDim))
+    transpose_kernel(const Task<T> task) {
   auto& smem = shared_storage<TransposedStorage<kHeadDim>>();
   const int key = threadIdx.x / 4, j = threadIdx.x % 4;
   float x[kHeadDim / 4];

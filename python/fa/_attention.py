@@ -102,7 +102,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     as FlashAttention-3 has it. Tensors of float32 on q's device, (batch, kv_heads), so that heads of q that read one head of k
     share one; of q also (batch, heads). A third dimension of q's and k's is of tiles of 128 rows, of which each has its own. None
     is 1. The result is of bfloat16. There are no packed sequences, pages, log-sum-exp and gradients; strides are multiples of 16.
-    On a GPU each call transposes v first. Only kernel "fp8" takes them, on GPUs of 9.0.
+    On a GPU each call transposes v first. Only kernel "fp8" takes them, on GPUs of 9.0, with a head_dim of 256 as well.
     window: (left, right), how many keys query i sees to the left and to the right of its place, which is key i + kv_len - seq_len;
     -1: all that there are. With causal there are none to the right in any case.
     softcap: a scaled score s becomes softcap tanh(s / softcap). None, or 0: it stays.
