@@ -46,7 +46,8 @@ def best_ratio(record):
 
 def speed():
     """TFLOP/s by length, and in brackets how many times as fast as the better library."""
-    groups = [(what, records("fp8", name)) for name, what in (("d128", "head_dim 128"), ("causal", "causal"), ("d64", "head_dim 64"))]
+    groups = [(what, records("fp8", name)) for name, what in (("d128", "head_dim 128"), ("causal", "causal"), ("d64", "head_dim 64"), ("d256", "head_dim 256"),
+                                                                  ("d256_causal", "head_dim 256, causal"))]
     lengths = sorted({record["seq_len"] for _, among in groups for record in among})
 
     def cell(record):
