@@ -1,7 +1,7 @@
 // beyond/share_tiles: few query tiles for many SMs, with wgmma; a cluster of CTAs shares the keys.
 //
 // Idea         The CTAs of a cluster compute the same query tile, each with other keys. At the end
-//              each merges some columns of all their O, which it reads from their shared memory.
+//              each merges some columns of all their O, which they store in its shared memory.
 // Bottleneck   Removed: SMs without work where there are fewer query tiles than SMs, and rows
 //              without queries where a model's heads share keys.
 // Changed      From causal: a CTA has one query tile and a part of its keys. The rows of a tile are
@@ -36,7 +36,6 @@ namespace fa::share_tiles {
 
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 constexpr int kBlockN = 128;  // keys per tile
-constexpr int kMostCtas = 8;  // of a cluster, as many as any GPU with clusters has
 template <int kNumber>
 using Number = std::integral_constant<int, kNumber>;
 
@@ -69,6 +68,9 @@ struct Config {
   static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
   static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
   static constexpr int kWarps = 4 * kWarpgroups;            // of the consumers
+  // CTAs of a cluster at most. All GPUs with clusters can have eight, but with two consumers the
+  // parts of seven or eight have no room.
+  static constexpr int kMostCtas = kConsumers == 1 ? 8 : 6;
   // A launch gives all threads equally many registers; the producer returns what two consumers
   // need. With one there are enough for all.
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
@@ -136,6 +138,19 @@ __device__ inline Tile tile_of(const Shape& shape, int sequence, int number, int
 }
 // [/tile]
 
+// A cluster's CTA n merges the columns from first_column(n) to first_column(n + 1), 8 each.
+__host__ __device__ constexpr int first_column(int columns, int ctas, int cta) {
+  return columns * cta / ctas;
+}
+// As many times 8 columns as CTAs with any number up to `most` can get from others.
+constexpr int most_parts(int columns, int most) {
+  int result = 0;
+  for (int ctas = 2; ctas <= most; ctas++) {
+    result = std::max(result, (columns + ctas - 1) / ctas * (ctas - 1));
+  }
+  return result;
+}
+
 // Warps w0..w3 of warpgroup g have 16 rows of S and O each. Lane l holds four elements of every 8
 // columns. Tiles of K and V, and the 64 rows of Q per warpgroup, are stored in slabs:
 //
@@ -159,10 +174,11 @@ struct SharedStorage {
   uint64_t q_full[C::kWarpgroups];
   Tile tile;
   // [part]
-  // What each lane has of its CTA's O, four at a time, and each row's reference and sum. The other
-  // CTAs of the cluster read it.
-  alignas(16) float4 part[C::kWarps][kHeadDim / 8][32];
-  float2 stats[C::kWarps][16];
+  // From the other CTAs: what their lanes have of O, divided by their sums, in the columns that
+  // this CTA merges, four numbers at a time; and each row's log-sum-exp (log2).
+  alignas(16) float4 part[C::kWarps][most_parts(kHeadDim / 8, C::kMostCtas)][32];
+  float row_lse[C::kWarps][C::kMostCtas - 1][16];
+  uint64_t parts_full[C::kWarps];  // expects their bytes, and one arrival at the beginning
   // [/part]
 };
 
@@ -194,7 +210,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     ptx::prefetch_tensormap(&map_k);
     ptx::prefetch_tensormap(&map_v);
   }
-  if (threadIdx.x == 0) {
+  const unsigned ctas = ptx::cluster_nctarank(), rank = ptx::cluster_ctarank();
+  if (threadIdx.x == C::kThreads - 32) {  // a warp that has nothing else to do
     for (uint64_t& full : smem.q_full) ptx::mbarrier_init(&full, 1);
     for (int stage = 0; stage < C::kStages; stage++) {
       ptx::mbarrier_init(&smem.k_full[stage], 1);
@@ -203,22 +220,17 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       ptx::mbarrier_init(&smem.v_empty[stage], C::kWarps);
     }
     ptx::mbarrier_init(&smem.v_arrived, 1);
+    for (uint64_t& full : smem.parts_full) ptx::mbarrier_init(&full, 1);
     ptx::fence_mbarrier_init();
   }
   // [split]
   // The grid says of which heads and of which sequence a cluster has a query tile. The last tile
   // comes first: with a causal mask it has the most keys.
-  const unsigned ctas = ptx::cluster_nctarank(), rank = ptx::cluster_ctarank();
-  const int head = blockIdx.y * shape.pack;  // the first one of its pack
-  const Tile tile = tile_of(shape, blockIdx.z, shape.row_tiles - 1 - int(blockIdx.x / ctas),
-                            C::kWarpgroups * shape.span);
-  if (tile.queries <= 0) return;  // so do all CTAs of the cluster
-  if (threadIdx.x == 0) smem.tile = tile;
-  // Its keys. The first CTAs of a cluster have one tile more where tiles are no multiple of CTAs.
-  const unsigned least = unsigned(tile.key_tiles) / ctas, rest = unsigned(tile.key_tiles) % ctas;
-  const int first_key_tile = rank * least + min(rank, rest), key_tiles = least + (rank < rest);
+  if (threadIdx.x == 0) {
+    smem.tile = tile_of(shape, blockIdx.z, shape.row_tiles - 1 - int(blockIdx.x / ctas),
+                        C::kWarpgroups * shape.span);
+  }
   // [/split]
-  const int block = shape.cu_seqlens_q ? 0 : tile.sequence;
   // Rows of Q that no box brings, where 64 is no multiple of a pack, are zeros.
   const int used_rows = shape.pack * shape.span;
   for (int i = threadIdx.x; i < C::kWarpgroups * C::kSlabs * (64 - used_rows) * 8;
@@ -228,6 +240,16 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   }
   if (used_rows < 64) ptx::fence_proxy_async();  // wgmma reads them by another path
   __syncthreads();  // all threads wait until the barriers are initialised, so each may use them
+  const Tile tile = smem.tile;
+  if (tile.queries <= 0) return;        // so do all CTAs of the cluster
+  if (ctas > 1) ptx::cluster_arrive();  // others may use them, too
+  // [keys]
+  // Its keys. The first CTAs of a cluster have one tile more where tiles are no multiple of CTAs.
+  const unsigned least = unsigned(tile.key_tiles) / ctas, rest = unsigned(tile.key_tiles) % ctas;
+  const int first_key_tile = rank * least + min(rank, rest), key_tiles = least + (rank < rest);
+  // [/keys]
+  const int head = blockIdx.y * shape.pack;  // the first one of its pack
+  const int block = shape.cu_seqlens_q ? 0 : tile.sequence;
 
   // ---- producer
   if (warpgroup_idx == C::kWarpgroups) {
@@ -310,6 +332,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         n_block++;
       }
       load_v();
+    }
+    if (ctas > 1) {
+      __syncwarp();
+      ptx::cluster_wait();
     }
     return;
   }
@@ -542,70 +568,83 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 #pragma unroll
     for (float& o : acc_o) o = 0.0f;
   }
-  float sum[2] = {layout::quad_sum(row_sum[0]), layout::quad_sum(row_sum[1])};
 
   // ---- epilogue
-  // [store]
-  if (ctas > 1) {
-#pragma unroll
-    for (int n = 0; n < kHeadDim / 8; n++) {
-      smem.part[warp][n][lane_idx] =
-          float4{acc_o[4 * n], acc_o[4 * n + 1], acc_o[4 * n + 2], acc_o[4 * n + 3]};
-    }
-    if (lane_idx % 4 == 0) {
-      smem.stats[warp][lane_idx / 4] = float2{row_ref[0], sum[0]};
-      smem.stats[warp][lane_idx / 4 + 8] = float2{row_ref[1], sum[1]};
-    }
-    __syncwarp();
-    ptx::cluster_arrive();  // producers have ended, and no barrier waits for those
-    ptx::cluster_wait();    // all parts are stored
-  }
-  // [/store]
   // [merge]
-  // The CTA merges some columns of all rows, which each CTA has a part of. All loads come first, so
-  // they are under way together. Parts are added in one order, so bits are always the same.
+  // The CTA merges some columns of all rows, of which each CTA has a part. It sends its parts of
+  // the others' columns. They are added in one order, so bits are always the same.
   const auto merge = [&](auto count) {
-    constexpr int kCtas = decltype(count)::value;
-    constexpr int kColumns = (kHeadDim / 8 + kCtas - 1) / kCtas;  // of 8 each, at most
-    const int begin = kHeadDim / 8 * rank / kCtas, end = kHeadDim / 8 * (rank + 1) / kCtas;
-    float2 stats[2][kCtas];
-    float4 parts[kColumns][kCtas];
-    if constexpr (kCtas == 1) {  // it has all that there is
-#pragma unroll
-      for (int h = 0; h < 2; h++) stats[h][0] = float2{row_ref[h], sum[h]};
-#pragma unroll
-      for (int i = 0; i < kColumns; i++) {
-        parts[i][0] = float4{acc_o[4 * i], acc_o[4 * i + 1], acc_o[4 * i + 2], acc_o[4 * i + 3]};
-      }
-    } else {
-#pragma unroll
-      for (int cta = 0; cta < kCtas; cta++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          stats[h][cta] = *ptx::mapa(&smem.stats[warp][lane_idx / 4 + 8 * h], cta);
-        }
-#pragma unroll
-        for (int i = 0; i < kColumns; i++) {  // a CTA with fewer columns loads its last ones again
-          parts[i][cta] = *ptx::mapa(&smem.part[warp][min(begin + i, end - 1)][lane_idx], cta);
-        }
-      }
-      __syncwarp();
-      ptx::cluster_arrive();  // it has read all parts
-    }
-    float ref[2] = {-FLT_MAX, -FLT_MAX}, whole_sum[2] = {}, weight[2][kCtas];
+    constexpr int kCtas = decltype(count)::value, kAll = kHeadDim / 8;
+    constexpr int kColumns = (kAll + kCtas - 1) / kCtas;  // of 8 each, at most
+    const int begin = first_column(kAll, kCtas, rank), end = first_column(kAll, kCtas, rank + 1);
+    float4 parts[kColumns][kCtas];  // of the CTA's columns; number 0 is its own
+    float lse[2][kCtas], inverse_sum[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+      const float sum = layout::quad_sum(row_sum[h]);
+      // A row that sees no key becomes zeros; its log-sum-exp is -inf.
+      inverse_sum[h] = sum > 0.0f ? ptx::rcp_approx(sum) : 0.0f;
+      lse[h][0] = row_ref[h] + ptx::log2_approx(sum);
+    }
+    const auto slot_at = [&](int cta) { return int(rank) - (int(rank) > cta); };  // not its own
+    if constexpr (kCtas > 1) {
+      __syncwarp();
+      ptx::cluster_wait();  // all CTAs' barriers are initialised
+      if (lane_idx == 0) {
+        ptx::mbarrier_arrive_expect_tx(&smem.parts_full[warp],
+                                       (kCtas - 1) * ((end - begin) * 512 + 64));
+      }
+    }
 #pragma unroll
-      for (int cta = 0; cta < kCtas; cta++) ref[h] = fmaxf(ref[h], stats[h][cta].x);
+    for (int n = 0; n < kAll; n++) {
+      const int cta = ((n + 1) * kCtas - 1) / kAll, i = n - first_column(kAll, kCtas, cta);
+      const float4 mine{acc_o[4 * n] * inverse_sum[0], acc_o[4 * n + 1] * inverse_sum[0],
+                        acc_o[4 * n + 2] * inverse_sum[1], acc_o[4 * n + 3] * inverse_sum[1]};
+      if (kCtas == 1 || cta == int(rank)) {
+        parts[i][0] = mine;
+      } else {
+        ptx::st_async(&smem.part[warp][i * (kCtas - 1) + slot_at(cta)][lane_idx], mine,
+                      &smem.parts_full[warp], cta);
+      }
+    }
+    if constexpr (kCtas > 1) {
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) {  // two lanes of a quad have a row each
+        if (cta == int(rank) || lane_idx % 4 > 1) continue;
+        ptx::st_async(&smem.row_lse[warp][slot_at(cta)][lane_idx / 4 + lane_idx % 4 * 8],
+                      lane_idx % 4 == 0 ? lse[0][0] : lse[1][0], &smem.parts_full[warp], cta);
+      }
+      __syncwarp();
+      ptx::mbarrier_wait(&smem.parts_full[warp], 0);
+#pragma unroll
+      for (int other = 1; other < kCtas; other++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          lse[h][other] = smem.row_lse[warp][other - 1][lane_idx / 4 + 8 * h];
+        }
+#pragma unroll
+        for (int i = 0; i < kColumns; i++) {
+          if (begin + i < end) {
+            parts[i][other] = smem.part[warp][i * (kCtas - 1) + other - 1][lane_idx];
+          }
+        }
+      }
+    }
+    float whole_lse[2], weight[2][kCtas];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float ref = -FLT_MAX, sum = 0.0f;
+#pragma unroll
+      for (int cta = 0; cta < kCtas; cta++) ref = fmaxf(ref, lse[h][cta]);
 #pragma unroll
       for (int cta = 0; cta < kCtas; cta++) {
-        weight[h][cta] = ptx::exp2_approx(stats[h][cta].x - ref[h]);
-        whole_sum[h] = fmaf(stats[h][cta].y, weight[h][cta], whole_sum[h]);
+        weight[h][cta] = ptx::exp2_approx(lse[h][cta] - ref);
+        sum += weight[h][cta];
       }
-      // A row that sees no key becomes zeros; its log-sum-exp is -inf.
-      const float inverse_sum = whole_sum[h] > 0.0f ? ptx::rcp_approx(whole_sum[h]) : 0.0f;
+      const float inverse = sum > 0.0f ? ptx::rcp_approx(sum) : 0.0f;
 #pragma unroll
-      for (int cta = 0; cta < kCtas; cta++) weight[h][cta] *= inverse_sum;
+      for (int cta = 0; cta < kCtas; cta++) weight[h][cta] *= inverse;
+      whole_lse[h] = ref + ptx::log2_approx(sum);
     }
     // Neighbouring lanes exchange two columns of a row each, so that the even one stores four of
     // the first row, and the odd one four of the row 8 below.
@@ -615,13 +654,16 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     T* const gO_lane = gO + shape.o_strides.at(block, its_head, q_row) + lane_idx % 4 / 2 * 4;
 #pragma unroll
     for (int i = 0; i < kColumns; i++) {
-      float4 o{};
+      float4 o = parts[i][0];
+      if constexpr (kCtas > 1) {
+        o = float4{};
 #pragma unroll
-      for (int cta = 0; cta < kCtas; cta++) {
-        o.x = fmaf(parts[i][cta].x, weight[0][cta], o.x);
-        o.y = fmaf(parts[i][cta].y, weight[0][cta], o.y);
-        o.z = fmaf(parts[i][cta].z, weight[1][cta], o.z);
-        o.w = fmaf(parts[i][cta].w, weight[1][cta], o.w);
+        for (int cta = 0; cta < kCtas; cta++) {
+          o.x = fmaf(parts[i][cta].x, weight[0][cta], o.x);
+          o.y = fmaf(parts[i][cta].y, weight[0][cta], o.y);
+          o.z = fmaf(parts[i][cta].z, weight[1][cta], o.z);
+          o.w = fmaf(parts[i][cta].w, weight[1][cta], o.w);
+        }
       }
       const uint32_t first = ptx::pack<T>(o.x, o.y), second = ptx::pack<T>(o.z, o.w);
       const uint32_t other = __shfl_xor_sync(0xffffffffu, h == 0 ? second : first, 1);
@@ -632,9 +674,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     }
     if (gLse && rank == 0 && used && lane_idx % 4 < 2) {
       const size_t of_head = (size_t(block) * shape.heads + its_head) * shape.q_rows;
-      gLse[of_head + q_row] =
-          ((h == 0 ? ref[0] : ref[1]) + ptx::log2_approx(h == 0 ? whole_sum[0] : whole_sum[1])) *
-          kLn2;
+      gLse[of_head + q_row] = (h == 0 ? whole_lse[0] : whole_lse[1]) * kLn2;
     }
   };
   // [/merge]
@@ -658,12 +698,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       merge(Number<6>{});
       break;
     case 7:
-      merge(Number<7>{});
+      if constexpr (C::kMostCtas > 6) merge(Number<7>{});
       break;
-    default:
-      merge(Number<kMostCtas>{});
+    case 8:
+      if constexpr (C::kMostCtas > 6) merge(Number<8>{});
+      break;
   }
-  if (ctas > 1) ptx::cluster_wait();  // no CTA ends before all have read its part
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -701,7 +741,7 @@ struct Launcher {
         (long long)(a.batch) * (a.heads / pack) * ((a.seq_len + queries - 1) / queries);
     const int at_once = clusters_at_once<attention_kernel<T, kHeadDim, kConsumers>>(
         launch_shape<kConsumers>(dim3(1), ctas));
-    if (at_once == 0) return FLT_MAX;
+    if (at_once == 0 || ctas > Config<kHeadDim, kConsumers>::kMostCtas) return FLT_MAX;
     const float rounds = float((tiles + at_once - 1) / at_once);
     const float of_tiles = kOfTile * float((key_tiles + ctas - 1) / ctas);
     return kOfLaunch + rounds * (kOfCta + of_tiles + of_merge);
@@ -710,7 +750,7 @@ struct Launcher {
   static void run(const Attention<T>& a) {
     int consumers = 1, ctas = 1;
     float least = FLT_MAX;
-    for (int its_ctas = 1; its_ctas <= kMostCtas; its_ctas++) {
+    for (int its_ctas = 1; its_ctas <= Config<kHeadDim, 1>::kMostCtas; its_ctas++) {
       for (const int its_consumers : {1, 2}) {
         const float its = its_consumers == 1 ? cost<1>(a, its_ctas) : cost<2>(a, its_ctas);
         if (its < least) {

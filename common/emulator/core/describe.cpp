@@ -167,6 +167,7 @@ ReportKind kind_of(const std::string& report) {
       {"nothing has written", "", "read of unwritten memory", kAddress},
       {"of global buffer", "", "outside global memory", kAddress},
       {"is outside the SharedStorage", "", "outside shared memory", kAddress},
+      {"has ended, and its shared memory", "", "memory of a CTA that has ended", kAddress},
       {"of shared memory", "", "outside shared memory", kAddress},
       {"not a multiple of", "", "misaligned address", kAddress},
       {"must execute the same instruction", "", "lanes in different instructions", kLanes},

@@ -526,7 +526,7 @@ SECTIONS = {
     "registers-of-a-product": ["registers of a running wgmma", "registers that no wait has named", "more registers than a warp owns",
                                "setmaxnreg in the wrong role"],
     "an-address-is-wrong": ["outside shared memory", "outside global memory", "misaligned address", "read of unwritten memory",
-                            "another swizzle than that of the copy"],
+                            "memory of a CTA that has ended", "another swizzle than that of the copy"],
     "lanes-part-ways": ["lanes in different instructions", "warps of a warpgroup in different branches", "shuffle with a lane that has left"],
     "right-but-slow": [],
 }
