@@ -280,6 +280,8 @@ TEST(CheckedOutputs, AreRightWhereTheOracleSaysSo) {
   paged.kv_heads = 2;
   paged.page(16, {100, 0, 17, 301});
   Problem tiles = grouped, rotated = causal, capped = packed, sloped = grouped, in_window = paged;
+  Problem wide = problem(1, 2, 192, 256, Dtype::kBf16);
+  wide.fp8 = Fp8::kHead;
   tiles.fp8 = Fp8::kTile;
   rotated.fp8 = Fp8::kRotated;
   capped.softcap = 1.5f;
@@ -290,7 +292,8 @@ TEST(CheckedOutputs, AreRightWhereTheOracleSaysSo) {
   in_window.window = {120, 1};
   in_window.sinks = true;
   in_window.alibi = Alibi::kHead;
-  for (Problem each : {causal, packed, grouped, paged, tiles, rotated, capped, sloped, in_window}) {
+  for (Problem each :
+       {causal, packed, grouped, paged, tiles, rotated, capped, sloped, in_window, wide}) {
     for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
       each.dtype = dtype;
       const CheckedOutput checked(each, "normal", 12345);

@@ -169,6 +169,7 @@ struct Rounding {
 // min(p, t) |v|, t half the smallest subnormal: what kernels may lose of small p.
 constexpr int kBeforeColumns = 4;
 constexpr int kSums = 4;
+constexpr int kMostHeadDim = 256;
 constexpr int part_size(int head_dim) { return kBeforeColumns + kSums * head_dim; }
 
 struct RowSums {
@@ -186,7 +187,7 @@ struct RowSums {
   };
   // Threads that have the same columns take turns with the keys: kThreads / (head_dim / 8) groups.
   struct Shared {
-    float q[128], scores[kThreads], moves[kThreads];
+    float q[kMostHeadDim], scores[kThreads], moves[kThreads];
     float largest[kThreads], weights[kThreads], moved[kThreads];
     float sums[kSums][8 * kThreads];  // [groups, head_dim]
   };
