@@ -791,8 +791,10 @@ Problem random_problem(uint64_t seed) {
 
 TEST(Options, OfRandomProblemsAreRight) {
   std::map<std::string, int> runs;
+  int in_one_piece = 0;
   for (uint64_t seed = 1; seed <= 200; seed++) {
     const Problem p = random_problem(seed);
+    in_one_piece += p.page_size == 0;
     const std::string inputs = all_input_names()[seed % all_input_names().size()];
     for (const Kernel& kernel : kernels()) {
       if (!is_beyond(kernel) || kernel.takes.fp8 || !refusal(kernel, p).empty()) continue;
@@ -804,7 +806,82 @@ TEST(Options, OfRandomProblemsAreRight) {
     }
   }
   EXPECT_EQ(runs["beyond/plain"], 200);
+  EXPECT_EQ(runs["beyond/causal"], in_one_piece);
 }
+
+// Windows whose edges are in tiles of their own, in the same one, and between two, with all else.
+TEST(Options, AcrossSeveralTilesAreRight) {
+  std::map<std::string, int> runs;
+  size_t i = 0;
+  for (const int left : {-1, 0, 60, 128, 129, 300}) {
+    for (const int right : {-1, 0, 127, 200}) {
+      Problem p = problem(1, 2, 300, i % 2 ? 64 : 128, i % 4 < 2 ? Dtype::kFp16 : Dtype::kBf16);
+      p.kv_heads = 1;
+      p.kv_len = i % 3 == 1 ? 210 : 700;
+      p.window = {left, right};
+      p.softcap = std::array{0.0f, 3.0f, 50.0f}[i % 3];
+      p.alibi = i % 5 == 0 ? Alibi::kSequence : i % 5 == 1 ? Alibi::kHead : Alibi::kNone;
+      p.sinks = i % 7 < 3;
+      if (i % 4 == 3) p.page(64, {700, 130, 0});
+      if (i % 4 == 2) p.pack({{300, 700}, {0, 4}, {131, 40}, {129, 260}});
+      const std::string inputs = all_input_names()[i % all_input_names().size()];
+      for (const Kernel& kernel : kernels()) {
+        if (!is_beyond(kernel) || kernel.traits == Traits::kSlow || !refusal(kernel, p).empty())
+          continue;
+        const Record record = run_once(kernel, p, inputs, i);
+        EXPECT_EQ(record.status, Status::kPassed)
+            << kernel.name << ", " << inputs << describe_rest(p) << ": " << record.reason;
+        runs[kernel.name]++;
+      }
+      i++;
+    }
+  }
+  EXPECT_EQ(runs["beyond/causal"], 18);
+}
+
+// A sink far above all scores leaves next to nothing for O, and one far below takes nothing. Where
+// no key is seen, log-sum-exp is the sink.
+TEST(Options, SinksMayBeFarFromTheScores) {
+  for (const auto& [q_len, kv_len] : {std::pair{300, 130}, {3, 400}}) {
+    Problem p = problem(1, 5, q_len, 64, Dtype::kBf16);
+    p.kv_len = kv_len;
+    p.mask = Mask::kCausal;
+    p.sinks = true;
+    Inputs inputs = make_inputs(p, "normal", 1);
+    inputs.sinks = {200, -INFINITY, -400, 20, 87};
+    Protocol protocol;
+    Runner runner(p, inputs, protocol);
+    for (const Kernel& kernel : kernels()) {
+      if (!is_beyond(kernel) || !refusal(kernel, p).empty()) continue;
+      const Record record = runner.verify(kernel);
+      EXPECT_EQ(record.status, Status::kPassed) << kernel.name << ": " << record.reason;
+    }
+  }
+}
+
+#ifndef FA_WITH_CUDA
+// Tiles of 128 keys that no row of a tile of 128 queries sees are not multiplied.
+TEST(Options, KeysOutsideAWindowCostNothing) {
+  for (const auto& [left, right] :
+       {std::pair{100, 0}, {-1, 30}, {0, 0}, {300, 300}, {129, -1}, {1, 126}}) {
+    Problem p = problem(1, 1, 640, 64, Dtype::kBf16);
+    p.kv_len = 1000;
+    p.window = {left, right};
+    const Sequence lengths = p.sequence(0);
+    double tiles = 0;
+    for (int row = 0; row < 640; row += 128) {
+      const int begin = lengths.visible_keys(p.window, row).begin;
+      const int end = lengths.visible_keys(p.window, row + 127).end;
+      tiles += (end + 127) / 128 - begin / 128;
+    }
+    const Record record = run_once(find_kernel("causal"), p, "normal", 1);
+    EXPECT_EQ(record.status, Status::kPassed) << record.reason;
+    const std::map<std::string, double> counts(record.counts.counters.begin(),
+                                               record.counts.counters.end());
+    EXPECT_EQ(counts.at("matrix_flops"), tiles * 4 * 128 * 128 * 64) << left << ", " << right;
+  }
+}
+#endif
 
 // Tiles that are full, and others that have a row more or less: the diagonal begins or ends with a
 // tile of 64 or 128 keys, and packed sequences have exactly a tile of queries, or of keys.

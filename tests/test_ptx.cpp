@@ -11,6 +11,7 @@
 #include <ios>
 #include <set>
 
+#include "common/launch/scores.h"
 #include "common/layout/fragments.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
@@ -404,6 +405,36 @@ void expect_max2(int digits) {
 
 TEST(Conversions, GreaterOfPairsFp16) { expect_max2<__half>(10); }
 TEST(Conversions, GreaterOfPairsBf16) { expect_max2<__nv_bfloat16>(7); }
+
+// tanh of common/launch/scores.h: both forms, where they are meant for. A result may be off by
+// 2^-22 of itself, what the reference allows a softcap being twice that.
+__global__ void tanh_kernel(const float* in, float2* out) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  out[i] = float2{tanh_small(in[i]), tanh_any(in[i])};
+}
+
+TEST(Tanh, IsAsExactAsFp32) {
+  std::vector<float> numbers = {INFINITY, 0, 1e-30f, kTanhSmall, 88, 89, 1e30f, NAN};
+  while (numbers.size() < 65536)
+    numbers.push_back(std::exp2(float(numbers.size()) / 4096 - 12) * (numbers.size() % 2 ? 1 : -1));
+  const Buffer in = upload("in", numbers);
+  Buffer out("out", numbers.size() * sizeof(float2));
+  run<tanh_kernel>({dim3(256), dim3(256)}, in, out);
+  const auto results = download<float2>(out);
+  double most = 0, most_small = 0;
+  for (size_t i = 0; i < numbers.size(); i++) {
+    const double x = double(numbers[i]), exact = std::tanh(x);
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(results[i].x) && std::isnan(results[i].y));
+    } else if (x != 0) {
+      most = std::max(most, std::abs(double(results[i].y) / exact - 1));
+      if (std::abs(x) <= double(kTanhSmall))
+        most_small = std::max(most_small, std::abs(double(results[i].x) / exact - 1));
+    }
+  }
+  EXPECT_LE(most_small, 0x1p-22);
+  EXPECT_LE(most, 0x1p-22);
+}
 
 // Sums of products, which are rounded once: "Half Precision Floating Point Instructions: fma".
 __global__ void fma2_kernel(const uint32_t* in, uint32_t* out) {

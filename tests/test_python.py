@@ -470,7 +470,7 @@ class NumPy(Sentences):
                 self.assertTrue((lse[:, :, :blind] == of_none).all() and numpy.isfinite(lse[:, :, blind:]).all())
         said = fa.counters()
         self.assertEqual([said[name] for name in ("kernel", "mask", "window", "softcap", "alibi", "sinks")],
-                         ["beyond/plain", "causal", [30, 0], 20.0, "sequence", True])
+                         ["beyond/causal", "causal", [30, 0], 20.0, "sequence", True])
         q, k, v = arrays((2, 57, 64), kv_shape=(1, 60, 64))
         begins = [numpy.array(each, "int32") for each in BEGINS]
         o = fa.attention(q, k, v, cu_seqlens_q=begins[0], cu_seqlens_k=begins[1], causal=True, window=(3, -1), sinks=sinks,
@@ -483,14 +483,18 @@ class NumPy(Sentences):
         for i, length in enumerate(LENGTHS):
             right = reference(q[i], k[i, :, :length], v[i, :, :length], False, None, (20, 0), 4, sinks) if length else numpy.zeros((2, 5, 64))
             self.assertLessEqual(numpy.linalg.norm(o[i] - right), MOST["float16"] * numpy.linalg.norm(right))
-        self.assertEqual(fa.plan(*arrays(), window=(3, 0), sinks=sinks).kernel, "beyond/plain")
+        self.assertEqual(fa.plan(*arrays(), window=(3, 0), sinks=sinks).kernel, "beyond/causal")
         qkv = arrays((2, 2, 60, 64), kv_shape=(2, 1, 50, 64))
-        for causal, window, kernel in ((True, (-1, 0), "causal"), (True, (49, 0), "causal"), (False, (49, 59), "causal"), (True, (48, 0), "plain"),
-                                       (False, (48, 59), "plain"), (False, (49, 58), "plain"), (False, (-1, 0), "causal")):
-            self.assertEqual(fa.plan(*qkv, causal=causal, window=window).kernel, f"beyond/{kernel}", (causal, window))
-            # A program in C, too, whose window no Python has looked at.
-            call = fa._library.prepare("best", (2, 2, 60, 64), "float16", (2, 1, 50, 64), causal, scores=fa._library.Scores(window))
-            self.assertEqual(fa._library.plan(call).kernel, f"beyond/{kernel}", (causal, window))
+        for causal, window, hides in ((True, (-1, 0), False), (True, (49, 0), False), (False, (49, 59), False), (False, (-1, 0), False),
+                                      (True, (48, 0), True), (False, (48, 59), True), (False, (49, 58), True)):
+            # share_tiles takes no window. A program in C, too, whose window no Python has looked at.
+            call = fa._library.prepare("share_tiles", (2, 2, 60, 64), "float16", (2, 1, 50, 64), causal, scores=fa._library.Scores(window))
+            for plan in (lambda: fa.plan(*qkv, kernel="share_tiles", causal=causal, window=window), lambda: fa._library.plan(call)):
+                with self.subTest(causal=causal, window=window):
+                    if hides:
+                        self.assertRaisesRegex(fa.Unsupported, "takes window -1,-1, not", plan)
+                    else:
+                        self.assertEqual(plan().kernel, "beyond/share_tiles")
 
     def test_sentences_of_scores(self):
         def refused(words, error=fa.BadInput, **options):
@@ -505,10 +509,10 @@ class NumPy(Sentences):
         refused(r"^sinks is of float64 on cpu, but fa takes float32 on cpu$", sinks=numpy.zeros(2))
         refused(r"^sinks has the strides \(2,\) for the shape \(2,\), but fa takes contiguous", sinks=numpy.zeros(4, "float32")[::2])
         refused(r"^alibi_slopes has the shape \(3, 2\), but fa takes \(2,\) or \(2, 2\) here$", alibi_slopes=numpy.zeros((3, 2), "float32"))
-        for kernel, words in ((8, "08_swizzle takes window -1,-1, not 3,0"), ("causal", "beyond/causal takes window -1,-1, not 3,0")):
-            refused(f"^{words}; beyond/plain takes it$", fa.Unsupported, kernel=kernel, window=(3, 0))
-        refused(r"^beyond/causal takes scores without a softcap \(softcap\); alibi_slopes none, not head; heads without a sink \(sinks\); "
-                "beyond/plain takes it$", fa.Unsupported, kernel="causal", softcap=3, alibi_slopes=of_two, sinks=of_two)
+        for kernel, words in ((8, "08_swizzle takes window -1,-1, not 3,0"), ("share_tiles", "beyond/share_tiles takes window -1,-1, not 3,0")):
+            refused(f"^{words}; beyond/causal takes it$", fa.Unsupported, kernel=kernel, window=(3, 0))
+        refused(r"^beyond/share_tiles takes scores without a softcap \(softcap\); alibi_slopes none, not head; heads without a sink \(sinks\); "
+                "beyond/causal takes it$", fa.Unsupported, kernel="share_tiles", softcap=3, alibi_slopes=of_two, sinks=of_two)
 
     def test_scores_of_minus_infinity(self):
         """Row 128 sees one key of causal's first key tile, whose score is -inf; the keys before are in the next one."""

@@ -95,7 +95,8 @@ std::vector<Problem> problems_of(const Kernel& kernel) {
   }
   Problem odd = problem(1, 2, 61, 64, Dtype::kFp16), many = problem(1, 4, 3, 128, Dtype::kBf16),
           rows = problem(1, 3, 17, 128, Dtype::kFp16), packed = problem(1, 2, 1, 64, Dtype::kBf16),
-          pages = problem(1, 4, 3, 64, Dtype::kBf16);
+          pages = problem(1, 4, 3, 64, Dtype::kBf16), window = problem(1, 3, 270, 64, Dtype::kBf16),
+          changed = problem(1, 4, 3, 64, Dtype::kFp16);
   odd.kv_len = 131;
   many.kv_len = 1549;  // split_keys has three pieces, and in each of them its ring comes round
   rows.kv_len = 409;   // and here its ring for tiles of 64 rows does
@@ -104,7 +105,14 @@ std::vector<Problem> problems_of(const Kernel& kernel) {
   odd.mask = many.mask = packed.mask = pages.mask = Mask::kCausal;
   odd.kv_heads = many.kv_heads = packed.kv_heads = 1;
   pages.kv_heads = 2;
-  for (const Problem& p : {odd, many, rows, packed, pages}) {
+  window.kv_len = 600;
+  window.window = {140, 20};
+  window.sinks = changed.sinks = true;
+  changed.kv_len = 1549;
+  changed.window = {900, -1};
+  changed.softcap = 1;
+  changed.alibi = Alibi::kHead;
+  for (const Problem& p : {odd, many, rows, packed, pages, window, changed}) {
     if (refusal(kernel, p).empty()) result.push_back(p);
   }
   return result;

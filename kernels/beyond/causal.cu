@@ -1,4 +1,5 @@
-// beyond/causal: causal masks, any lengths, fewer heads of keys and packed sequences, fast.
+// beyond/causal: causal masks and windows, caps of scores, ALiBi and sinks, any lengths, fewer
+// heads of keys and packed sequences, fast.
 //
 // Idea         A query tile takes its key tiles from the last one to the first. Its mask is then in
 //              the tile that it begins with, where the query tile's reference is found, too. The
@@ -12,10 +13,12 @@
 //              build/emulator/bin/beyond causal --mask causal --lengths 300,0,17 --kv-heads 1
 #include <algorithm>
 #include <cfloat>
+#include <type_traits>
 
 #include "common/launch/launch.h"
 #include "common/launch/quad.h"
 #include "common/launch/registry.h"
+#include "common/launch/scores.h"
 #include "common/launch/slabs.h"
 #include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
@@ -89,7 +92,7 @@ struct Config {
 // sequence.
 struct Shape {
   int q_len, kv_len;
-  bool causal;
+  bool causal;  // or a window
   uint32_t heads;
   uint32_t group;    // neighbouring heads that share one head of K and V
   uint32_t section;  // neighbouring heads whose query tiles are ordered together, by length
@@ -112,19 +115,27 @@ struct QueryTile {
   int diagonal;   // row i of the tile sees the keys below min(kv_len, i + diagonal)
   int key_tiles;  // none if it is blind: no row sees a key
 };
+struct TileOfScores : QueryTile {
+  float sink;   // -inf: none
+  float slope;  // what a score becomes less by per key of distance, before it is scaled
+};
+template <typename Scores>
+using TileOf = std::conditional_t<Scores::kWindow, TileOfScores, QueryTile>;
 
 // [order]
 // Numbers query tiles, blind ones and others apart. Section after section of heads, of packed
 // sequences one after the other: first the last query tiles of all heads, which see most keys, and
 // the first ones, the shortest, at the end.
-template <int kBlockM, int kBlockN>
+template <int kBlockM, int kBlockN, typename Scores>
 class QueryTiles {
  public:
-  __device__ QueryTiles(const Shape& shape, bool blind) : shape_(shape), blind_(blind) {}
+  using Tile = TileOf<Scores>;
+  __device__ QueryTiles(const Shape& shape, const Scores& scores, bool blind)
+      : shape_(shape), scores_(scores), blind_(blind) {}
 
   // The query tile of this number, which is larger than the one asked for before.
-  __device__ QueryTile operator[](uint32_t number) {
-    QueryTile tile{};
+  __device__ Tile operator[](uint32_t number) {
+    Tile tile{};
     while (sequence_ < shape_.sequences && first_head_ < shape_.heads) {
       int q_begin = 0, q_len = shape_.q_len;
       tile.kv_len = shape_.kv_len;
@@ -135,7 +146,7 @@ class QueryTiles {
         tile.kv_len = shape_.cu_seqlens_kv[sequence_ + 1] - tile.key_row;
       }
       // Rows before the first one that sees a key. Blind query tiles have no others.
-      const int offset = shape_.causal ? tile.kv_len - q_len : 0;
+      const int offset = shape_.causal ? tile.kv_len - q_len + scores_.right : 0;
       const int blind_rows = tile.kv_len > 0 ? max(0, -offset) : q_len;
       const uint32_t m_blocks = (q_len + kBlockM - 1) / kBlockM;
       const uint32_t blind_blocks = blind_rows < q_len ? blind_rows / kBlockM : m_blocks;
@@ -151,6 +162,7 @@ class QueryTiles {
         tile.diagonal = shape_.causal ? row + 1 + offset : tile.kv_len;
         const int keys = min(tile.kv_len, tile.diagonal + kBlockM - 1);
         tile.key_tiles = blind_ ? 0 : (keys + kBlockN - 1) / kBlockN;
+        if constexpr (Scores::kWindow) find_scores(tile);
         return tile;
       }
       if (shape_.sequences > 1) {
@@ -171,7 +183,19 @@ class QueryTiles {
   }
 
  private:
+  __device__ void find_scores(Tile& tile) const {
+    const uint32_t head = tile.head % scores_.heads;
+    tile.sink = scores_.sinks ? scores_.sinks[head] : -INFINITY;
+    if constexpr (Scores::kChanges) {
+      // Heads are counted over all sequences, or sequences are.
+      const uint32_t sequence = sequence_ + tile.head / scores_.heads;
+      const float* const slopes = scores_.alibi_slopes;
+      tile.slope = slopes ? slopes[sequence * scores_.alibi_stride + head] / shape_.scale : 0.0f;
+    }
+  }
+
   const Shape& shape_;
+  const Scores& scores_;
   const bool blind_;
   uint32_t section_begin_ = 0;  // the section's first number, its first head or its sequence
   uint32_t first_head_ = 0, sequence_ = 0;
@@ -188,7 +212,7 @@ class QueryTiles {
 //   rows 64g + 48..63   w3                                           | per row    |  | rows later |
 //                                                                    +------------+  +------------+
 // The four lanes of a quad (l/4) share two rows. The 16-byte chunks of a slab's row are swizzled.
-template <typename T, typename C>
+template <typename T, typename C, typename Scores>
 struct SharedStorage {
   // The swizzle depends on the address and repeats every 1024 bytes (8 rows), hence the alignment.
   // sQ[t % kBuffers] holds Q of query tile t and later its O.
@@ -200,7 +224,7 @@ struct SharedStorage {
   // [t % kBuffers] belongs to query tile t. o_full expects one arrival per warp of the consumer.
   uint64_t q_full[C::kBuffers][C::kWarpgroups], o_full[C::kBuffers][C::kWarpgroups];
   // [t % kQueryTiles] is query tile t of this CTA. full expects the thread that has written it.
-  QueryTile query_tile[C::kQueryTiles];
+  TileOf<Scores> query_tile[C::kQueryTiles];
   uint64_t query_tile_full[C::kQueryTiles];
 };
 
@@ -211,17 +235,19 @@ struct Counters {
 };
 
 // kStrided: the rows of the tensors lie anywhere. Tensor maps then have a fourth dimension, blocks.
-template <typename T, int kHeadDim, int kConsumers, bool kStrided>
+template <typename T, int kHeadDim, int kConsumers, bool kStrided, typename Scores>
 __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
                      const __grid_constant__ ptx::TensorMap map_k,
                      const __grid_constant__ ptx::TensorMap map_v,
                      const __grid_constant__ ptx::TensorMap map_o,
-                     const __grid_constant__ Shape shape, T* gO, float* gLse, Counters* counters) {
+                     const __grid_constant__ Shape shape, T* gO, float* gLse, Counters* counters,
+                     const __grid_constant__ Scores scores) {
   using C = Config<kHeadDim, kConsumers>;
   constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
   static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
-  auto& smem = shared_storage<SharedStorage<T, C>>();
+  auto& smem = shared_storage<SharedStorage<T, C, Scores>>();
+  using Tile = TileOf<Scores>;
 
   // ---- indices
   // The value is the same in all lanes, and the shuffle tells the compiler so.
@@ -304,18 +330,20 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       const auto load_v = [&] {
         load_tile(map_v, smem.sV, smem.v_full, smem.v_empty, n_block - 1, v_key, v_head, v_block);
       };
-      QueryTiles<C::kBlockM, C::kBlockN> query_tiles(shape, false);
+      QueryTiles<C::kBlockM, C::kBlockN, Scores> query_tiles(shape, scores, false);
       const auto begin = [&](uint32_t t, uint32_t number) {
-        const QueryTile tile = query_tiles[number];
+        const Tile tile = query_tiles[number];
         smem.query_tile[t % C::kQueryTiles] = tile;
         ptx::mbarrier_arrive(&smem.query_tile_full[t % C::kQueryTiles]);
         return tile;
       };
-      QueryTile tile = begin(0, blockIdx.x);
+      Tile tile = begin(0, blockIdx.x);
       for (uint32_t t = 0; tile.rows > 0; t++) {
         // Answered while the first key tile is loaded.
         const uint32_t taken = atomicAdd(&counters->taken, 1);
         const int last = tile.key_tiles - 1, head = tile.head / shape.group;
+        int first = 0;  // the tiles before it are left of the window of every row
+        if constexpr (Scores::kWindow) first = max(0, tile.diagonal - scores.width) / C::kBlockN;
         const int key_row = tile.key_row;
         const int block = tile.block;
         const auto load_group = [&](int n) {
@@ -329,7 +357,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         };
         load_group(last);
         tile = begin(t + 1, gridDim.x + taken);  // so early that its Q is loaded in time
-        for (int n = last - 1; n >= 0; n--) load_group(n);
+        for (int n = last - 1; n >= first; n--) load_group(n);
       }
       if (n_block > 0) load_v();
     }
@@ -342,7 +370,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         T(*const sQ)[64][64] = smem.sQ[buffer][consumer];  // [kSlabs][64][64]
         if (use > 0) {
           ptx::mbarrier_wait(&smem.o_full[buffer][consumer], (use - 1) % 2);
-          const QueryTile tile = smem.query_tile[(t - C::kBuffers) % C::kQueryTiles];
+          const Tile tile = smem.query_tile[(t - C::kBuffers) % C::kQueryTiles];
           // Rows past the head's end stay unwritten. Where another sequence follows, the consumer
           // has written O itself.
           const bool whole = !shape.cu_seqlens_q || tile.rows - consumer * 64 >= 64;
@@ -360,7 +388,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         }
         if (t < its_tiles) {
           ptx::mbarrier_wait(&smem.query_tile_full[t % C::kQueryTiles], t / C::kQueryTiles % 2);
-          const QueryTile tile = smem.query_tile[t % C::kQueryTiles];
+          const Tile tile = smem.query_tile[t % C::kQueryTiles];
           uint64_t* const full = &smem.q_full[buffer][consumer];
           if (tile.rows > 0) {
             ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
@@ -380,10 +408,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     // [blind]
     // The other warps take blind query tiles and write their O, which is zeros: warp 0 after its
     // last load, and with two consumers warp 3, which does nothing else.
-    QueryTiles<C::kBlockM, C::kBlockN> blind_tiles(shape, true);
+    QueryTiles<C::kBlockM, C::kBlockN, Scores> blind_tiles(shape, scores, true);
     for (;;) {
       const uint32_t taken = lane_idx == 0 ? atomicAdd(&counters->taken_blind, 1) : 0;
-      const QueryTile tile = blind_tiles[__shfl_sync(0xffffffffu, taken, 0)];
+      const Tile tile = blind_tiles[__shfl_sync(0xffffffffu, taken, 0)];
       if (tile.rows == 0) break;
       const int rows = min(tile.rows, C::kBlockM);
       constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
@@ -391,7 +419,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       for (int row = 0; row < rows - lane_idx / kChunks; row += 32 / kChunks) {
         *reinterpret_cast<uint4*>(gO_lane + row * row_stride) = uint4{};
       }
-      for (int i = lane_idx; gLse && i < rows; i += 32) gLse[first_row(tile) + i] = -INFINITY;
+      float lse = -INFINITY;
+      if constexpr (Scores::kWindow) lse = tile.sink;
+      for (int i = lane_idx; gLse && i < rows; i += 32) gLse[first_row(tile) + i] = lse;
     }
     // [/blind]
     // [last]
@@ -423,11 +453,21 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   const int row = warpgroup_idx * 64 + warp_idx * 16;  // the warp's first row in the query tile
   int kv_len, diagonal;                                // of the query tile under way
   int key;                                             // the first key of the key tile under way
+  float slope = 0.0f;                                  // with ALiBi, of the query tile under way
   bool accumulate = false;                             // O of the query tile has begun
   bool exact = false;  // the next tile's maxima are taken first, because a reference rose far
 
   // The number of keys that row i of the query tile sees. Negative: not even the first one.
   const auto visible_keys = [&](int i) { return min(kv_len, i + diagonal); };
+  // The first key that row i of the query tile sees. Negative: the first one of all.
+  const auto first_visible = [&](int i) {
+    if constexpr (Scores::kWindow) return i + diagonal - scores.width;
+    return 0;
+  };
+  // Whether no row of the warp has its window's left edge in the key tile under way or behind it.
+  const auto left_is_seen = [&] { return !Scores::kWindow || first_visible(row + 15) <= key; };
+  // No row of the query tile sees a key before this one.
+  const auto leftmost = [&] { return max(0, first_visible(0)); };
   // Every warp calls it before it reads tile n, to wait for phase n / kStages of its full barrier.
   const auto wait_full = [&](uint64_t* full, int stage, uint32_t n) {
     ptx::mbarrier_wait(&full[stage], n / C::kStages % 2);
@@ -491,6 +531,55 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     };
   };
   // [/mask]
+  // [window]
+  // The same, but also -inf where the key is left of the row's window.
+  const auto scores_in_window = [&] {
+    if constexpr (Scores::kWindow) {
+      const int its_row = row + lane_idx / 4, its_key = key + lane_idx % 4 * 2;
+      const int begin = first_visible(its_row) - its_key;  // the other row's is 8 further
+      const int end0 = visible_keys(its_row) - its_key, end1 = visible_keys(its_row + 8) - its_key;
+      return [&acc_s, begin, end0, end1](int i) {
+        const int column = i / 4 * 8 + i % 2, of_row = i / 2 % 2;
+        const bool seen = column >= begin + of_row * 8 && column < (of_row == 0 ? end0 : end1);
+        return seen ? acc_s[i] : -INFINITY;
+      };
+    } else {
+      return visible_scores();
+    }
+  };
+  // [/window]
+  // [changes]
+  // Every warp calls it when S is there: first the softcap, then ALiBi. Neither knows of the mask.
+  const auto change_scores = [&] {
+    if constexpr (Scores::kChanges) {
+      if (scores.into_tanh > 0.0f) {  // leaves c to scale_log2
+        float most = 0.0f;
+#pragma unroll
+        for (int i = 0; i < C::kBlockN / 2; i++) {
+          acc_s[i] *= scores.into_tanh;
+          most = fmaxf(most, fabsf(acc_s[i]));
+        }
+        if (__all_sync(0xffffffffu, most <= kTanhSmall)) {
+#pragma unroll
+          for (int i = 0; i < C::kBlockN / 2; i++) acc_s[i] = tanh_small(acc_s[i]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < C::kBlockN / 2; i++) acc_s[i] = tanh_any(acc_s[i]);
+        }
+      }
+      if (slope != 0.0f) {
+        // From the row's place to column 0 of the tile; the other row's is 8 further.
+        const int place = row + lane_idx / 4 + diagonal - 1 - scores.right;
+        const float to_key = float(place - key - lane_idx % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < C::kBlockN / 2; i++) {
+          const float distance = to_key + float(i / 2 % 2 * 8 - i / 4 * 8 - i % 2);
+          acc_s[i] = fmaf(-slope, fabsf(distance), acc_s[i]);
+        }
+      }
+    }
+  };
+  // [/changes]
   // [exact]
   // Computes P and row_sum of any tile. The reference becomes what each row's maximum so far needs.
   const auto softmax_exact = [&](auto& p, const auto& score) {
@@ -517,20 +606,23 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // Does the same for a query tile's first key tile. References rise from the row's first score: by
   // how much says how far scores spread, and so whether the next tile's maxima are taken first.
   const auto softmax_first = [&](auto& p) {
+    change_scores();
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const float first = __shfl_sync(0xffffffffu, acc_s[2 * h], 0, 4) * scale_log2;
       // Finite, so a row that sees no key, or scores of -inf alone, has P = 2^-inf = 0.
-      row_ref[h] = key < visible_keys(row) ? fmaxf(first, -FLT_MAX) : -FLT_MAX;
+      row_ref[h] = key < visible_keys(row) && left_is_seen() ? fmaxf(first, -FLT_MAX) : -FLT_MAX;
       row_sum[h] = 0.0f;
     }
-    softmax_exact(p, visible_scores());
+    softmax_exact(p, scores_in_window());
   };
   // Does the same for any other tile. Returns whether O must be rescaled.
   const auto softmax = [&](auto& p) -> bool {
+    change_scores();
     const auto score = [&](int i) { return acc_s[i]; };
     // A row whose last key is in this tile or further left may have no reference yet.
-    const bool all_seen = __all_sync(0xffffffffu, key + C::kBlockN < visible_keys(row));
+    const bool all_seen =
+        __all_sync(0xffffffffu, key + C::kBlockN < visible_keys(row) && left_is_seen());
     bool good = all_seen && !exact;
     if (good) {
       float sum[2];
@@ -545,7 +637,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       if (all_seen) {
         softmax_exact(p, score);
       } else {
-        softmax_exact(p, visible_scores());
+        softmax_exact(p, scores_in_window());
       }
     }
     return !good;
@@ -562,14 +654,32 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   const auto begin_query_tile = [&] {
     const uint32_t buffer = t % C::kBuffers;
     ptx::mbarrier_wait(&smem.q_full[buffer][warpgroup_idx], t / C::kBuffers % 2);
-    const QueryTile& tile = smem.query_tile[t % C::kQueryTiles];
+    const Tile& tile = smem.query_tile[t % C::kQueryTiles];
     const int rows = __shfl_sync(0xffffffffu, tile.rows, 0);
     key = (__shfl_sync(0xffffffffu, tile.key_tiles, 0) - 1) * C::kBlockN;
     kv_len = __shfl_sync(0xffffffffu, tile.kv_len, 0);
     diagonal = __shfl_sync(0xffffffffu, tile.diagonal, 0);
+    if constexpr (Scores::kChanges) slope = __shfl_sync(0xffffffffu, tile.slope, 0);
     desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[buffer][warpgroup_idx]));
     return rows > 0;
   };
+  // [sink]
+  // Adds the sink of query tile t - 1 to a row's sum, relative to the greater one of it and the
+  // reference, which becomes the reference. Returns by what O must be multiplied then.
+  const auto add_sink = [&](float& ref, float& sum) {
+    float rescale_of_o = 1.0f;
+    if constexpr (Scores::kWindow) {
+      const float sink = smem.query_tile[(t - 1) % C::kQueryTiles].sink * kLog2e;
+      const float new_ref = fmaxf(ref, sink);
+      // In two halves, because ex2.approx makes a zero of numbers below 2^-126, which bf16 has.
+      const float half = ptx::exp2_approx((ref - new_ref) * 0.5f);
+      rescale_of_o = half * half;
+      sum = fmaf(sum, rescale_of_o, ptx::exp2_approx(sink - new_ref));
+      ref = new_ref;
+    }
+    return rescale_of_o;
+  };
+  // [/sink]
   // [sums]
   // Ends the row sums of query tile t - 1. Rows that see no key become zeros; their log-sum-exp is
   // that of nothing, -inf.
@@ -578,10 +688,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       sum[h] = layout::quad_sum(row_sum[h]);
-      inverse_sum[h] = sum[h] > 0.0f ? ptx::rcp_approx(sum[h]) : 0.0f;
+      const float rescale_of_o = add_sink(row_ref[h], sum[h]);
+      inverse_sum[h] = sum[h] > 0.0f ? ptx::rcp_approx(sum[h]) * rescale_of_o : 0.0f;
     }
     if (gLse && lane_idx % 4 == 0) {
-      const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
+      const Tile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
       const int i = row + lane_idx / 4;
       float* const gLse_lane = gLse + first_row(tile) + i;
       if (i < tile.rows) gLse_lane[0] = (row_ref[0] + ptx::log2_approx(sum[0])) * kLn2;
@@ -595,7 +706,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     const uint32_t buffer = (t - 1) % C::kBuffers;
     ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
     T(*const sO)[64][64] = smem.sQ[buffer][warpgroup_idx];  // [kSlabs][64][64]
-    const QueryTile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
+    const Tile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
     const auto columns = [&](int n, uint32_t(&rO)[4]) {  // 16 columns of O, two rows
 #pragma unroll
       for (int i = 0; i < 4; i++) {
@@ -671,7 +782,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // From tile n_block to the next one, which is in the other stage and has the other P. False: the
   // CTA has no more.
   const auto step = [&](int stage, auto& p, auto& p_next) -> bool {
-    if (key > 0) {  // to the keys before, in the same query tile
+    if (key > leftmost()) {  // to the keys before, in the same query tile
       key -= C::kBlockN;
       turn(stage, p);
       const bool raised = softmax(p_next);
@@ -716,12 +827,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 template <typename T, int kHeadDim>
 struct Launcher {
   // [section]
-  // The heads of a section, whose K and V stay in L2. Without a mask all query tiles of a head are
-  // equally long, and they read the same tiles at about the same time. A section is then as small
-  // as it can be: the heads that share K and V.
+  // The heads of a section, whose K and V stay in L2. Without a mask, or in a window, all query
+  // tiles of a head are about equally long, and neighbours read the same tiles at about the same
+  // time. A section is then as small as it can be: the heads that share K and V.
   static uint32_t section(const Attention<T>& a) {
     constexpr uint64_t kMostBytes = 32 << 20, kMostHeads = 32;  // of K and V
-    if (a.mask == Mask::kNone) return a.heads / a.kv_heads;
+    if (a.window.right < 0 || a.window.left >= 0) return a.heads / a.kv_heads;
     const uint64_t head_bytes = uint64_t(a.kv_len) * kHeadDim * 2 * sizeof(T);
     return a.heads / a.kv_heads * std::clamp<uint64_t>(kMostBytes / head_bytes, 1, kMostHeads);
   }
@@ -732,16 +843,19 @@ struct Launcher {
   static void run(const Attention<T>& a) { a.contiguous ? run_with<false>(a) : run_with<true>(a); }
   template <bool kStrided>
   static void run_with(const Attention<T>& a) {
-    if constexpr (kHeadDim == 64) {  // there are registers for a third consumer
-      const bool blind_rows = a.mask == Mask::kCausal && a.seq_len > a.kv_len;
-      if (a.mask == Mask::kNone || (a.seq_len >= 4096 && !blind_rows)) {
-        return run_with<kStrided, 3>(a);
+    with_scores(a, [](const Attention<T>& scaled, const auto& scores) {
+      if constexpr (kHeadDim == 64 &&
+                    !scores.kWindow) {  // there are registers for a third consumer
+        const bool causal = scaled.window.right == 0;
+        if (!causal || (scaled.seq_len >= 4096 && scaled.seq_len <= scaled.kv_len)) {
+          return run_with<kStrided, 3>(scaled, scores);
+        }
       }
-    }
-    run_with<kStrided, 2>(a);
+      run_with<kStrided, 2>(scaled, scores);
+    });
   }
-  template <bool kStrided, int kConsumers>
-  static void run_with(const Attention<T>& a) {
+  template <bool kStrided, int kConsumers, typename Scores>
+  static void run_with(const Attention<T>& a, const Scores& scores) {
     using C = Config<kHeadDim, kConsumers>;
     // Packed sequences are one behind the other in a head, others have heads of their own.
     const bool packed = a.cu_seqlens_q != nullptr;
@@ -762,7 +876,7 @@ struct Launcher {
     };
     const Shape shape{.q_len = a.seq_len,
                       .kv_len = a.kv_len,
-                      .causal = a.mask == Mask::kCausal,
+                      .causal = Scores::kWindow || a.window.right >= 0,
                       .heads = (kStrided ? 1 : blocks) * a.heads,
                       .group = uint32_t(a.heads / a.kv_heads),
                       .section = packed ? uint32_t(a.heads) : section(a),
@@ -775,17 +889,26 @@ struct Launcher {
     const uint32_t m_blocks = (a.seq_len + C::kBlockM - 1) / C::kBlockM;  // of the longest sequence
     const uint32_t most_tiles = uint32_t(a.batch) * a.heads * m_blocks;
     const auto counters = static_cast<Counters*>(a.workspace);
-    launch<attention_kernel<T, kHeadDim, kConsumers, kStrided>>(
+    launch<attention_kernel<T, kHeadDim, kConsumers, kStrided, Scores>>(
         {dim3(std::min(most_tiles, uint32_t(sm_count()))), dim3(C::kThreads),
-         sizeof(SharedStorage<T, C>)},
+         sizeof(SharedStorage<T, C, Scores>)},
         map(a.q, a.q_strides, a.heads, a.q_rows, 64),
         map(a.k, a.k_strides, a.kv_heads, a.kv_rows, C::kBlockN),
         map(a.v, a.v_strides, a.kv_heads, a.kv_rows, C::kBlockN),
-        map(a.o, a.o_strides, a.heads, a.q_rows, 64), shape, a.o, a.lse, counters);
+        map(a.o, a.o_strides, a.heads, a.q_rows, 64), shape, a.o, a.lse, counters, scores);
   }
 };
 
 const Registration<Launcher> registration{"beyond/causal", Needs{90, true}, Traits::kMaxFree,
-                                          kEverything};
+                                          Takes{.causal = true,
+                                                .any_length = true,
+                                                .kv_heads = true,
+                                                .packed = true,
+                                                .lse = true,
+                                                .strides = true,
+                                                .window = true,
+                                                .sinks = true,
+                                                .softcap = true,
+                                                .alibi = true}};
 
 }  // namespace fa::causal

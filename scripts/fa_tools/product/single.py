@@ -234,8 +234,8 @@ def sections(path, kernel, dtype, head_dims):
     instead = INSTEAD if dtype else {key: text for key, text in INSTEAD.items() if key != ("ptx", "pack")}
     of_wgmma = OF_WGMMA if dtype else OF_WGMMA - {("ptx", "WgmmaElement")}
     headers = [header for header in included(path, set()) if header not in LEFT_OUT]
-    # The order in which they include each other, but a namespace at a time: layout:: needs only addresses of ptx::.
-    headers.sort(key=lambda header: (not header.endswith("shared_address.h"), header.startswith("common/ptx")))
+    # The order in which they include each other, but a namespace at a time: layout:: needs only addresses of ptx::, and fa:: more.
+    headers.sort(key=lambda header: (not header.endswith("shared_address.h"), header.startswith("common/ptx") + 2 * (header == "common/launch/scores.h")))
     heads, blocks = {}, []
     other = next(names[0] for key, names in ELEMENTS.items() if key != dtype) if dtype else "none"
     for header in headers:
