@@ -791,10 +791,11 @@ Problem random_problem(uint64_t seed) {
 
 TEST(Options, OfRandomProblemsAreRight) {
   std::map<std::string, int> runs;
-  int in_one_piece = 0;
+  int in_one_piece = 0, unpacked = 0;
   for (uint64_t seed = 1; seed <= 200; seed++) {
     const Problem p = random_problem(seed);
     in_one_piece += p.page_size == 0;
+    unpacked += p.packed.empty();
     const std::string inputs = all_input_names()[seed % all_input_names().size()];
     for (const Kernel& kernel : kernels()) {
       if (!is_beyond(kernel) || kernel.takes.fp8 || !refusal(kernel, p).empty()) continue;
@@ -807,36 +808,48 @@ TEST(Options, OfRandomProblemsAreRight) {
   }
   EXPECT_EQ(runs["beyond/plain"], 200);
   EXPECT_EQ(runs["beyond/causal"], in_one_piece);
+  EXPECT_EQ(runs["beyond/split_keys"], unpacked);
 }
 
 // Windows whose edges are in tiles of their own, in the same one, and between two, with all else.
 TEST(Options, AcrossSeveralTilesAreRight) {
   std::map<std::string, int> runs;
-  size_t i = 0;
-  for (const int left : {-1, 0, 60, 128, 129, 300}) {
-    for (const int right : {-1, 0, 127, 200}) {
-      Problem p = problem(1, 2, 300, i % 2 ? 64 : 128, i % 4 < 2 ? Dtype::kFp16 : Dtype::kBf16);
-      p.kv_heads = 1;
-      p.kv_len = i % 3 == 1 ? 210 : 700;
-      p.window = {left, right};
-      p.softcap = std::array{0.0f, 3.0f, 50.0f}[i % 3];
-      p.alibi = i % 5 == 0 ? Alibi::kSequence : i % 5 == 1 ? Alibi::kHead : Alibi::kNone;
-      p.sinks = i % 7 < 3;
-      if (i % 4 == 3) p.page(64, {700, 130, 0});
-      if (i % 4 == 2) p.pack({{300, 700}, {0, 4}, {131, 40}, {129, 260}});
-      const std::string inputs = all_input_names()[i % all_input_names().size()];
-      for (const Kernel& kernel : kernels()) {
-        if (!is_beyond(kernel) || kernel.traits == Traits::kSlow || !refusal(kernel, p).empty())
-          continue;
-        const Record record = run_once(kernel, p, inputs, i);
-        EXPECT_EQ(record.status, Status::kPassed)
-            << kernel.name << ", " << inputs << describe_rest(p) << ": " << record.reason;
-        runs[kernel.name]++;
-      }
-      i++;
+  const auto run = [&](const Problem& p, size_t i) {
+    const std::string inputs = all_input_names()[i % all_input_names().size()];
+    for (const Kernel& kernel : kernels()) {
+      if (!is_beyond(kernel) || kernel.traits == Traits::kSlow || !refusal(kernel, p).empty())
+        continue;
+      const Record record = run_once(kernel, p, inputs, i);
+      EXPECT_EQ(record.status, Status::kPassed)
+          << kernel.name << ", " << inputs << describe_rest(p) << ": " << record.reason;
+      runs[kernel.name]++;
     }
+  };
+  constexpr std::array kLeft = {-1, 0, 60, 128, 129, 300};
+  constexpr std::array kRight = {-1, 0, 127, 200};
+  for (size_t i = 0; i < kLeft.size() * kRight.size(); i++) {
+    const size_t left = i / kRight.size(), right = i % kRight.size();
+    Problem p = problem(1, 2, 300, i % 2 ? 64 : 128, left % 2 ? Dtype::kFp16 : Dtype::kBf16);
+    p.kv_heads = 1;
+    p.kv_len = i % 3 == 1 ? 210 : 700;
+    p.window = {kLeft[left], kRight[right]};
+    p.softcap = std::array{0.0f, 3.0f, 50.0f}[i % 3];
+    p.alibi = i % 5 == 0 ? Alibi::kSequence : i % 5 == 1 ? Alibi::kHead : Alibi::kNone;
+    p.sinks = i % 7 < 3;
+    Problem few = p;  // so many keys for it that split_keys has several pieces
+    few.seq_len = 1 + int(i);
+    few.kv_len = 1549;
+    if ((left + right) % 4 == 1) {
+      p.page(64, {700, 130, 0});
+      few.page(16, {1549, 0, 300});
+    } else if ((left + right) % 4 == 2) {
+      p.pack({{300, 700}, {0, 4}, {131, 40}, {129, 260}});
+    }
+    run(p, i);
+    run(few, i);
   }
-  EXPECT_EQ(runs["beyond/causal"], 18);
+  EXPECT_EQ(runs["beyond/causal"], 36);
+  EXPECT_EQ(runs["beyond/split_keys"], 42);
 }
 
 // A sink far above all scores leaves next to nothing for O, and one far below takes nothing. Where
@@ -848,7 +861,7 @@ TEST(Options, SinksMayBeFarFromTheScores) {
     p.mask = Mask::kCausal;
     p.sinks = true;
     Inputs inputs = make_inputs(p, "normal", 1);
-    inputs.sinks = {200, -INFINITY, -400, 20, 87};
+    inputs.sinks = {200, -INFINITY, -400, 20, 90};
     Protocol protocol;
     Runner runner(p, inputs, protocol);
     for (const Kernel& kernel : kernels()) {
@@ -879,6 +892,18 @@ TEST(Options, KeysOutsideAWindowCostNothing) {
     const std::map<std::string, double> counts(record.counts.counters.begin(),
                                                record.counts.counters.end());
     EXPECT_EQ(counts.at("matrix_flops"), tiles * 4 * 128 * 128 * 64) << left << ", " << right;
+  }
+  // Nor, with split_keys, blocks of 128 keys, in tiles of 16 rows.
+  Problem p = problem(1, 4, 3, 128, Dtype::kBf16);
+  p.kv_len = 4096;
+  p.kv_heads = 1;
+  for (const auto& [left, blocks] : {std::pair{-1, 32}, {0, 1}, {125, 1}, {126, 2}, {1000, 8}}) {
+    p.window = {left, 0};
+    const Record record = run_once(find_kernel("split_keys"), p, "normal", 1);
+    EXPECT_EQ(record.status, Status::kPassed) << record.reason;
+    const std::map<std::string, double> counts(record.counts.counters.begin(),
+                                               record.counts.counters.end());
+    EXPECT_EQ(counts.at("matrix_flops"), blocks * 4.0 * 128 * 16 * 128) << left;
   }
 }
 #endif

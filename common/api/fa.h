@@ -10,7 +10,7 @@
  * A program says in fa_options what it wants besides. All kernels take another scale than
  * 1 / sqrt(head_dim). Kernels from 12 on take other strides; those of beyond/ take a causal mask,
  * other lengths, fewer heads of K and V, packed sequences, K and V in pages, and a second output;
- * beyond/causal and beyond/plain also what else may happen to a score.
+ * beyond/causal, split_keys and plain also what else may happen to a score.
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on
@@ -111,7 +111,7 @@ typedef struct fa_options {
    * it several CTAs add to the same rows of dQ in any order, and sums in another order differ in
    * their last bits. All other outputs have the same bits in any case. 0: in any order. */
   int deterministic;
-  /* What else happens to a score, in this order; two kernels take it, and there are no gradients.
+  /* What else happens to a score, in this order; three kernels take it, without gradients.
    * softcap: a scaled score s becomes softcap * tanh(s / softcap); above 0; 0: it stays. */
   float softcap;
   /* ALiBi: a score loses its slope times |i + kv_len - seq_len - j|, the distance of key j from the

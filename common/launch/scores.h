@@ -53,6 +53,21 @@ void with_scores(const Attention& a, const Body& body) {
   body(capped, ChangedScores{{window}, into_tanh, a.alibi_slopes, a.alibi_stride});
 }
 
+// ---- a sink at the end of a row -----------------------------------------------------------------
+// [sink]
+// Adds a sink to a row's sum, which is relative to 2^ref, and then to the sink if that is greater.
+// Returns by what O must be multiplied, in two halves, because ex2.approx makes a zero of numbers
+// below 2^-126, which bf16 has.
+__device__ __forceinline__ float add_sink(float sink, float& ref, float& sum) {
+  constexpr float kLog2e = 1.44269504f;
+  const float new_ref = fmaxf(ref, sink * kLog2e);
+  const float half = ptx::exp2_approx((ref - new_ref) * 0.5f);
+  sum = fmaf(sum, half * half, ptx::exp2_approx(sink * kLog2e - new_ref));
+  ref = new_ref;
+  return half * half;
+}
+// [/sink]
+
 // ---- tanh, for a softcap ------------------------------------------------------------------------
 // MUFU has an instruction for it, tanh.approx, but its relative error is up to 2^-11 (PTX ISA,
 // "Floating Point Instructions: tanh"): of a score of 40 that is 0.02, and so two percent of its P.

@@ -663,23 +663,6 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     desc_q = layout::k_major_descriptor(ptx::shared_address(smem.sQ[buffer][warpgroup_idx]));
     return rows > 0;
   };
-  // [sink]
-  // Adds the sink of query tile t - 1 to a row's sum, relative to the greater one of it and the
-  // reference, which becomes the reference. Returns by what O must be multiplied then.
-  const auto add_sink = [&](float& ref, float& sum) {
-    float rescale_of_o = 1.0f;
-    if constexpr (Scores::kWindow) {
-      const float sink = smem.query_tile[(t - 1) % C::kQueryTiles].sink * kLog2e;
-      const float new_ref = fmaxf(ref, sink);
-      // In two halves, because ex2.approx makes a zero of numbers below 2^-126, which bf16 has.
-      const float half = ptx::exp2_approx((ref - new_ref) * 0.5f);
-      rescale_of_o = half * half;
-      sum = fmaf(sum, rescale_of_o, ptx::exp2_approx(sink - new_ref));
-      ref = new_ref;
-    }
-    return rescale_of_o;
-  };
-  // [/sink]
   // [sums]
   // Ends the row sums of query tile t - 1. Rows that see no key become zeros; their log-sum-exp is
   // that of nothing, -inf.
@@ -688,7 +671,11 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       sum[h] = layout::quad_sum(row_sum[h]);
-      const float rescale_of_o = add_sink(row_ref[h], sum[h]);
+      float rescale_of_o = 1.0f;
+      if constexpr (Scores::kWindow) {
+        const float sink = smem.query_tile[(t - 1) % C::kQueryTiles].sink;
+        rescale_of_o = add_sink(sink, row_ref[h], sum[h]);
+      }
       inverse_sum[h] = sum[h] > 0.0f ? ptx::rcp_approx(sum[h]) * rescale_of_o : 0.0f;
     }
     if (gLse && lane_idx % 4 == 0) {

@@ -15,6 +15,7 @@
 #include "common/launch/launch.h"
 #include "common/launch/quad.h"
 #include "common/launch/registry.h"
+#include "common/launch/scores.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/barrier.h"
 #include "common/ptx/convert.h"
@@ -89,7 +90,7 @@ struct SharedStorage {
 // head r / q_len.
 struct Shape {
   int rows, q_len, kv_len, row_tiles, pieces;
-  bool causal;
+  bool causal;  // or a window
   // K and V are [pages, kv_heads, page_size, kHeadDim]. Without a table a sequence is one page, and
   // key >> 31 is 0.
   int kv_heads, page_size, page_shift, table_pages;
@@ -97,9 +98,9 @@ struct Shape {
   int group;                                           // heads of Q that share one of K
   Strides q_strides, k_strides, v_strides, o_strides;  // K's and V's blocks are pages
 
-  // How many keys query i sees.
-  __host__ __device__ int visible(int i) const {
-    const int keys = causal ? i + 1 + kv_len - q_len : kv_len;
+  // How many keys query i sees, if its mask or window ends so many keys after its place.
+  __host__ __device__ int visible(int i, int right) const {
+    const int keys = causal ? i + 1 + kv_len - q_len + right : kv_len;
     return keys < 0 ? 0 : keys < kv_len ? keys : kv_len;
   }
 };
@@ -169,10 +170,10 @@ __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row,
 }
 
 // kStrided: the rows of the tensors lie anywhere. Otherwise the compiler knows most distances.
-template <typename T, int kHeadDim, int kRows, bool kStrided>
+template <typename T, int kHeadDim, int kRows, bool kStrided, typename Scores>
 __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
     attention_kernel(const T* q, const T* k, const T* v, T* o, float* lse, Shape shape, float scale,
-                     Places places) {
+                     Places places, Scores scores) {
   using C = Config<kHeadDim, kRows>;
   constexpr int kKeyTiles = C::kKeys / 8;
   constexpr int kOutTiles = kHeadDim / 8;
@@ -194,6 +195,14 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   // ---- this CTA's part of the keys
   const int sequence = int(kv_head) / shape.kv_heads, head = int(kv_head) % shape.kv_heads;
   if (shape.kv_lens) shape.kv_len = shape.kv_lens[sequence];
+  const auto visible = [&](int i) { return shape.visible(i, scores.right); };
+  // The first key that query i sees.
+  const auto first_visible = [&](int i) {
+    if constexpr (!Scores::kWindow)
+      return 0;
+    else
+      return max(0, i + 1 + shape.kv_len - shape.q_len + scores.right - scores.width);
+  };
   // [pieces]
   const int tile_row = row_tile * kRows;
   const int rows = min(kRows, shape.rows - tile_row);           // rows behind them are not there
@@ -201,12 +210,26 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   if (shape.causal) {
     const int first = tile_row % shape.q_len, last = first + rows - 1;
     const bool one_head = last < shape.q_len;  // otherwise there are queries 0 and q_len - 1
-    most_visible = shape.visible(one_head ? last : shape.q_len - 1);
-    all_visible = shape.visible(one_head ? first : 0);
+    most_visible = visible(one_head ? last : shape.q_len - 1);
+    all_visible = visible(one_head ? first : 0);
   }
   const int blocks = (most_visible + C::kBlockN - 1) / C::kBlockN;
-  const int begin = blocks * piece / shape.pieces, end = blocks * (piece + 1) / shape.pieces;
+  int begin = blocks * piece / shape.pieces, end = blocks * (piece + 1) / shape.pieces;
   // [/pieces]
+  // [window]
+  [[maybe_unused]] int all_from;  // no row's window begins after this key
+  if constexpr (Scores::kWindow) {
+    // Blocks that are left of all windows belong to no piece.
+    const int first = tile_row % shape.q_len, last = first + rows - 1;
+    const bool one_head = last < shape.q_len;
+    const int from = first_visible(one_head ? first : 0) / C::kBlockN;
+    const int seen =
+        (visible(one_head ? last : shape.q_len - 1) + C::kBlockN - 1) / C::kBlockN - from;
+    all_from = first_visible(one_head ? last : shape.q_len - 1);
+    begin = from + seen * piece / shape.pieces;
+    end = from + seen * (piece + 1) / shape.pieces;
+  }
+  // [/window]
 
   // ---- pointers
   const int copy_row = team_thread / (kHeadDim / 8);  // this thread's first chunk of a tile
@@ -291,6 +314,67 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   float row_max[2] = {kLowest, kLowest}, row_sum[2] = {};
   const float scale_log2 = scale * kLog2e;
 
+  // Hides the keys to the left of a row's window.
+  const auto hide_left = [&](float(&acc_s)[kKeyTiles][4], int key) {
+    if constexpr (Scores::kWindow) {
+      if (key < all_from) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const int from = first_visible((tile_row + warp_row + h * 8 + quad) % shape.q_len);
+#pragma unroll
+          for (int i = 0; i < kKeyTiles * 2; i++) {
+            if (key + i / 2 * 8 + pair + i % 2 < from) acc_s[i / 2][2 * h + i % 2] = -INFINITY;
+          }
+        }
+      }
+    }
+  };
+  // [changes]
+  // What a softcap and ALiBi make of the scores of a team's tile. A row's slope is its head's.
+  float slope[2] = {}, place[2] = {};
+  if constexpr (Scores::kChanges) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int row = tile_row + min(warp_row + h * 8 + quad, rows - 1);
+      const int its_head = head * shape.group + row / shape.q_len;
+      place[h] = float(row % shape.q_len + shape.kv_len - shape.q_len);
+      if (scores.alibi_slopes) {
+        slope[h] = scores.alibi_slopes[sequence * scores.alibi_stride + its_head] / scale;
+      }
+    }
+  }
+  const auto change_scores = [&](float(&acc_s)[kKeyTiles][4], int key) {
+    if constexpr (Scores::kChanges) {
+      if (scores.into_tanh > 0.0f) {  // leaves c to scale_log2
+        float most = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kKeyTiles * 4; i++) {
+          acc_s[i / 4][i % 4] *= scores.into_tanh;
+          most = fmaxf(most, fabsf(acc_s[i / 4][i % 4]));
+        }
+        if (__all_sync(0xffffffffu, most <= kTanhSmall)) {
+#pragma unroll
+          for (int i = 0; i < kKeyTiles * 4; i++)
+            acc_s[i / 4][i % 4] = tanh_small(acc_s[i / 4][i % 4]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kKeyTiles * 4; i++)
+            acc_s[i / 4][i % 4] = tanh_any(acc_s[i / 4][i % 4]);
+        }
+      }
+      if (scores.alibi_slopes) {
+        const float first = float(key + pair);  // this lane's first key
+#pragma unroll
+        for (int i = 0; i < kKeyTiles * 4; i++) {
+          const float distance = place[i / 2 % 2] - first - float(i / 4 * 8 + i % 2);
+          float& score = acc_s[i / 4][i % 4];
+          score = fmaf(-slope[i / 2 % 2], fabsf(distance), score);
+        }
+      }
+    }
+  };
+  // [/changes]
+
   // ---- main loop
   int stage = 0;
   for (int n_block = begin; n_block < end; n_block++) {
@@ -321,12 +405,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
       }
     }
 
-    // [mask]
     const int key = n_block * C::kBlockN + team * C::kKeys;
+    if constexpr (Scores::kChanges) change_scores(acc_s, key);
+    // [mask]
     if (key + C::kKeys > all_visible) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int keys = shape.visible((tile_row + warp_row + h * 8 + quad) % shape.q_len);
+        const int keys = visible((tile_row + warp_row + h * 8 + quad) % shape.q_len);
 #pragma unroll
         for (int i = 0; i < kKeyTiles * 2; i++) {
           if (key + i / 2 * 8 + pair + i % 2 >= keys) acc_s[i / 2][2 * h + i % 2] = -INFINITY;
@@ -334,6 +419,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
       }
     }
     // [/mask]
+    if constexpr (Scores::kWindow) hide_left(acc_s, key);
 
     // Takes this lane's maxima; `grown` says whether one would let P exceed 2^kMaxGrowthLog2.
     float lane_max[2];
@@ -405,6 +491,16 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   __syncthreads();  // all teams' O are there
   // [/teams]
 
+  // Adds the sink of its head to what all keys give a row. A row has many parts, but one sink.
+  const auto with_sink = [&](Part& all, int row) {
+    if constexpr (Scores::kWindow) {
+      if (!scores.sinks) return;
+      const float sink = scores.sinks[head * shape.group + (tile_row + row) / shape.q_len];
+      const float rescale = add_sink(sink, all.sums.x, all.sums.y);
+      all.o = {all.o.x * rescale, all.o.y * rescale, all.o.z * rescale, all.o.w * rescale};
+    }
+  };
+
   // ---- merge: the pieces become one
   // [merge]
   // Each round merges up to kFan parts to one, until the tile is one part, which is divided and
@@ -430,8 +526,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
           parts[j].sums = places.sums[at];
         }
       }
-      const Part all = merge(parts);
+      Part all = merge(parts);
       if (parts_of_tile == 1) {
+        if constexpr (Scores::kWindow) with_sink(all, row);
         store_row(o + row_begin(shape.o_strides, row), lse, first_row + row, chunk, all);
       } else {
         const size_t at = (first_place + index) * kRows + row;
@@ -492,9 +589,9 @@ struct Launcher {
     return tiles * kv_len + 75 * 1000 < 75 * rounds * kv_len;
   }
 
-  template <int kRows, bool kStrided>
-  static void run(const Attention<T>& a) {
-    constexpr auto kKernel = attention_kernel<T, kHeadDim, kRows, kStrided>;
+  template <int kRows, bool kStrided, typename Scores>
+  static void run(const Attention<T>& a, const Scores& scores) {
+    constexpr auto kKernel = attention_kernel<T, kHeadDim, kRows, kStrided, Scores>;
     using C = Config<kHeadDim, kRows>;
     const int architecture = compiled_architecture<kKernel>();
     const int heads = a.batch * a.kv_heads, block_n = C::block_n(architecture);
@@ -503,7 +600,7 @@ struct Launcher {
     shape.rows = shape.group * a.seq_len;
     shape.q_len = a.seq_len;
     shape.kv_len = a.kv_len;
-    shape.causal = a.mask == Mask::kCausal;
+    shape.causal = Scores::kWindow || a.window.right >= 0;
     shape.kv_heads = a.kv_heads;
     shape.page_size = a.block_table ? a.page_size : a.kv_len;
     shape.page_shift = a.block_table ? std::countr_zero(unsigned(a.page_size)) : 31;
@@ -515,22 +612,28 @@ struct Launcher {
     shape.v_strides = a.v_strides;
     shape.o_strides = a.o_strides;
     shape.row_tiles = (shape.rows + kRows - 1) / kRows;
-    shape.pieces = pieces_of(int64_t(heads) * shape.row_tiles, (a.kv_len + block_n - 1) / block_n);
+    int keys = a.kv_len;              // that a tile of rows sees, at most
+    if constexpr (Scores::kWindow) {  // they may begin and end within a block
+      keys = std::min(keys, scores.width + std::min(a.seq_len, kRows) - 1 + block_n - 1);
+    }
+    shape.pieces = pieces_of(int64_t(heads) * shape.row_tiles, (keys + block_n - 1) / block_n);
     Places places{};
     places.arrived = static_cast<uint32_t*>(a.workspace);
     places.o = reinterpret_cast<float*>(places.arrived + most_places());
     places.sums = reinterpret_cast<float2*>(places.o + most_places() * kRows * kHeadDim);
     launch<kKernel>({dim3(shape.row_tiles, shape.pieces, heads), dim3(C::threads(architecture)),
                      C::shared_bytes(architecture)},
-                    a.q, a.k, a.v, a.o, a.lse, shape, a.scale, places);
+                    a.q, a.k, a.v, a.o, a.lse, shape, a.scale, places, scores);
   }
 
   static void run(const Attention<T>& a) {
-    if (a.heads / a.kv_heads * a.seq_len <= 16) {
-      a.contiguous ? run<16, false>(a) : run<16, true>(a);
-    } else {
-      a.contiguous ? run<64, false>(a) : run<64, true>(a);
-    }
+    with_scores(a, [](const Attention<T>& b, const auto& scores) {
+      if (b.heads / b.kv_heads * b.seq_len <= 16) {
+        b.contiguous ? run<16, false>(b, scores) : run<16, true>(b, scores);
+      } else {
+        b.contiguous ? run<64, false>(b, scores) : run<64, true>(b, scores);
+      }
+    });
   }
 };
 
@@ -540,6 +643,10 @@ const Registration<Launcher> registration{"beyond/split_keys", Needs{80}, Traits
                                                 .kv_heads = true,
                                                 .lse = true,
                                                 .paged = true,
-                                                .strides = true}};
+                                                .strides = true,
+                                                .window = true,
+                                                .sinks = true,
+                                                .softcap = true,
+                                                .alibi = true}};
 
 }  // namespace fa::split_keys

@@ -110,8 +110,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     the cap. A tensor of float32 on q's device, (heads,) or (batch, heads).
     sinks: one more score for each head, to which no key belongs and which is not scaled: it adds to the sum of each row, and so to
     log-sum-exp. A tensor of float32 on q's device, (heads,); of torch also float16 and bfloat16, as for alibi_slopes. Where parts
-    of the keys are merged, only one of them has the sinks. All four are for kernels "causal" and "plain" alone so far, on every
-    problem but float8_e4m3fn, with pages for "plain", and have no gradients.
+    of the keys are merged, only one of them has the sinks. All four are for kernels "causal", "split_keys" and "plain" alone so
+    far, on every problem but float8_e4m3fn, and have no gradients.
     check: on the emulator, whether it looks for races and for accesses outside memory and counts by statement, which takes
     one and a half to twenty times as long, most where a kernel has no Tensor Core instructions. A GPU checks nothing. The
     results are the same bits.
