@@ -604,9 +604,11 @@ def bug_summary(rows):
            f"between them; about the other {len(rows) - len(reported)} it must say nothing.")
 
 
-def chapter_of(kernel):
-    """Kernels of gradients share one, and share_tiles is in that of split_keys."""
-    return "beyond/backward" if kernel.startswith("backward/") else {"beyond/share_tiles": "beyond/split_keys"}.get(kernel, kernel)
+def chapters_of(kernel):
+    """Kernels of gradients share one, share_tiles is in that of split_keys, and what happens to scores has one of its own."""
+    if kernel.startswith("backward/"):
+        return ["beyond/backward"]
+    return {"beyond/share_tiles": ["beyond/split_keys"], "beyond/causal": ["beyond/causal", "beyond/scores"]}.get(kernel, [kernel])
 
 
 @lru_cache(maxsize=None)
@@ -618,9 +620,9 @@ def told(chapter):
 
 
 def linked(bug):
-    """A bug's name, which leads to the chapter's section only if that tells it."""
-    chapter = chapter_of(bug["kernel"])
-    return f"[`{bug['name']}`]({chapter}.md#break-it)" if bug["name"] in told(chapter) else f"`{bug['name']}`"
+    """A bug's name, which leads to a chapter's section only if that tells it."""
+    chapter = next((each for each in chapters_of(bug["kernel"]) if bug["name"] in told(each)), None)
+    return f"[`{bug['name']}`]({chapter}.md#break-it)" if chapter else f"`{bug['name']}`"
 
 
 def bugs(spec):
