@@ -686,7 +686,7 @@ class NumPy(Sentences):
         for kernel, which, strides, status, words in (
                 *((b"plain", each, (0, 0, 60), 2, f"{each}_strides.row must be a multiple of 8 from 0 to 2^39 - 8, not 60") for each in "qkvo"),
                 (b"plain", "o", (0, 0, 56), 2, "o_strides let rows of O overlap: each must have 64 elements of its own"),
-                (b"8", "k", (0, 8, 0), 4, "08_swizzle takes contiguous tensors alone; 16_max_free takes it")):
+                (b"8", "k", (0, 8, 0), 4, "08_swizzle takes contiguous tensors alone; beyond/share_tiles takes it")):
             options = fa._library._Options(size, **{f"{which}_strides": fa._library._Strides(*strides)})
             self.assertEqual(library.fa_attention_with(kernel, problem, options, *pointers, None), status)
             self.assertEqual(library.fa_error().decode(), words)

@@ -331,7 +331,7 @@ std::vector<const Kernel*> by_speed(const Problem& problem) {
   }
   const auto order = [&](const Kernel* each) {
     const bool numbered = isdigit(static_cast<unsigned char>(each->name[0])) != 0;
-    return std::tuple(each->leads && each->leads(problem), each->traits, numbered,
+    return std::tuple(each->leads ? each->leads(problem) : 0, each->traits, numbered,
                       std::string_view(each->name));
   };
   std::sort(result.begin(), result.end(),

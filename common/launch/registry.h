@@ -177,9 +177,9 @@ struct Kernel {
   // How many bytes at the beginning of the workspace hold zeros before the first launch on a
   // problem, and then what the launch before left in them. Null: none.
   size_t (*zeroed_bytes)() = nullptr;
-  // Whether the kernel is the fastest one on this problem, though the order of by_speed() says that
-  // others are. Null: it never is.
-  bool (*leads)(const Problem&) = nullptr;
+  // Above 0 if the kernel is faster on this problem than the order of by_speed() says, the greatest
+  // first. Null: it never is.
+  int (*leads)(const Problem&) = nullptr;
   // What comes before `run` and would not be repeated by those who launch often on the same K and
   // V: kernels of FP8 round their inputs here, into the workspace. It has no part in times. Null:
   // nothing.

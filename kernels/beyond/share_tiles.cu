@@ -13,6 +13,7 @@
 #include <bit>
 #include <cfloat>
 #include <climits>
+#include <cmath>
 
 #include "common/launch/launch.h"
 #include "common/launch/quad.h"
@@ -707,6 +708,13 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 }
 
 // ---- host ---------------------------------------------------------------------------------------
+// A problem, as far as its time depends on it.
+struct Size {
+  long long sequences;
+  int heads, kv_heads, q_len, kv_len;
+  bool causal;
+};
+
 template <typename T, int kHeadDim>
 struct Launcher {
   // How many of the heads that share keys are packed into a tile: a divisor of theirs, with which a
@@ -727,39 +735,85 @@ struct Launcher {
   }
 
   // [cost]
-  // An estimate in microseconds for `ctas` CTAs in a cluster, with an H200's times: of a launch, of
-  // a CTA without its key tiles, of a key tile, and of the merge.
+  // Estimates in microseconds, fitted to 200 problems on an H200 with 132 SMs: of a launch, and in
+  // it of a CTA without its key tiles, of a key tile, and of a merge.
+
+  // How long `tiles` query tiles take in as many places at once, where the first takes `first`, the
+  // last `last`, and those between them a time between them. The longest begin first.
+  static float of_tiles(float first, float last, long long tiles, int places) {
+    const float longest = std::max(first, last), rounds = float(tiles) / float(places);
+    if (rounds <= 1) return longest;
+    if (first == last) return std::ceil(rounds) * longest;
+    return std::max(longest, (first + last) / 2 * rounds + longest / 2);
+  }
+  // The key tiles of the first query tile of `queries`, and of the last one.
+  static std::pair<int, int> key_tiles_of(const Size& s, int queries) {
+    const int last = (s.kv_len + kBlockN - 1) / kBlockN;
+    if (!s.causal) return {last, last};
+    const int keys = std::clamp(s.kv_len - s.q_len + queries, 1, s.kv_len);
+    return {(keys + kBlockN - 1) / kBlockN, last};
+  }
+  // With `ctas` CTAs in a cluster.
   template <int kConsumers>
-  static float cost(const Attention<T>& a, int ctas) {
+  static float cost(const Size& s, int ctas) {
     constexpr bool kOne = kConsumers == 1;
-    constexpr float kOfLaunch = 4.2f, kOfCta = kOne ? 2.3f : 3.2f;
-    constexpr float kOfTile = kHeadDim == 64 ? (kOne ? 0.69f : 1.0f) : (kOne ? 0.92f : 1.22f);
-    const float of_merge = ctas == 1 ? 0.0f : 0.8f + 0.33f * float(kConsumers * ctas);
-    const int group = a.heads / a.kv_heads, pack = heads_of_pack(group, a.seq_len, kConsumers);
-    const int queries = 64 / pack * kConsumers, key_tiles = (a.kv_len + kBlockN - 1) / kBlockN;
-    const long long tiles =
-        (long long)(a.batch) * (a.heads / pack) * ((a.seq_len + queries - 1) / queries);
+    constexpr float kOfLaunch = 3.5f, kOfCta = kOne ? 2.9f : 4.7f;
+    constexpr float kOfTile = kHeadDim == 64 ? (kOne ? 0.8f : 0.95f) : (kOne ? 1.09f : 1.32f);
+    const float of_cta = kOfCta + (ctas == 1 ? 0.0f : 1.07f + 0.08f * float(kConsumers * ctas));
+    const int pack = heads_of_pack(s.heads / s.kv_heads, s.q_len, kConsumers);
+    const int queries = 64 / pack * kConsumers;
     const int at_once = clusters_at_once<attention_kernel<T, kHeadDim, kConsumers>>(
         launch_shape<kConsumers>(dim3(1), ctas));
     if (at_once == 0 || ctas > Config<kHeadDim, kConsumers>::kMostCtas) return FLT_MAX;
-    const float rounds = float((tiles + at_once - 1) / at_once);
-    const float of_tiles = kOfTile * float((key_tiles + ctas - 1) / ctas);
-    return kOfLaunch + rounds * (kOfCta + of_tiles + of_merge);
+    const auto of_keys = [&](int tiles) {
+      return of_cta + kOfTile * float((tiles + ctas - 1) / ctas);
+    };
+    const auto [first, last] = key_tiles_of(s, queries);
+    const long long row_tiles = (s.q_len + queries - 1) / queries;
+    return kOfLaunch + of_tiles(of_keys(first), of_keys(last),
+                                s.sequences * (s.heads / pack) * row_tiles, at_once);
+  }
+  // The same of beyond/causal. It has tiles of 128 queries, or of 192 where a third consumer fits.
+  static float cost_of_causal(const Size& s) {
+    const bool three = kHeadDim == 64 && (!s.causal || (s.q_len >= 4096 && s.q_len <= s.kv_len));
+    const int queries = three ? 192 : 128;
+    const float of_tile = kHeadDim == 128 ? 1.27f : three ? 1.25f : 1.05f;
+    const auto [first, last] = key_tiles_of(s, queries);
+    const long long row_tiles = (s.q_len + queries - 1) / queries;
+    return 5.9f + of_tiles(1.2f + of_tile * float(first), 1.2f + of_tile * float(last),
+                           s.sequences * s.heads * row_tiles, sm_count());
   }
   // [/cost]
-  static void run(const Attention<T>& a) {
-    int consumers = 1, ctas = 1;
-    float least = FLT_MAX;
-    for (int its_ctas = 1; its_ctas <= Config<kHeadDim, 1>::kMostCtas; its_ctas++) {
-      for (const int its_consumers : {1, 2}) {
-        const float its = its_consumers == 1 ? cost<1>(a, its_ctas) : cost<2>(a, its_ctas);
-        if (its < least) {
-          consumers = its_consumers;
-          ctas = its_ctas;
-          least = its;
-        }
-      }
+  // The fewest microseconds, and with how many consumers and CTAs.
+  struct Way {
+    float cost;
+    int consumers, ctas;
+  };
+  static Way best_way(const Size& s) {
+    Way best{FLT_MAX, 1, 1};
+    for (int ctas = 1; ctas <= Config<kHeadDim, 1>::kMostCtas; ctas++) {
+      const float with_one = cost<1>(s, ctas), with_two = cost<2>(s, ctas);
+      if (with_one < best.cost) best = {with_one, 1, ctas};
+      if (with_two < best.cost) best = {with_two, 2, ctas};
     }
+    return best;
+  }
+  static bool is_faster_than_causal(const Size& s) { return best_way(s).cost < cost_of_causal(s); }
+  // Whether it is faster than beyond/causal and 16, and than split_keys, which leads with 3 on few
+  // rows and with 1 on more. With pages, and with sequences of different lengths, it was not timed.
+  static int leads(const Problem& problem) {
+    const int present = device_capability();
+    if (present != 0 && present != 90) return 0;
+    if (problem.page_size > 0 || !problem.packed.empty()) return 0;
+    const Size size{problem.batch,   problem.heads,     problem.key_heads(),
+                    problem.seq_len, problem.key_len(), problem.mask == Mask::kCausal};
+    const bool faster = problem.head_dim == 64 ? Launcher<T, 64>::is_faster_than_causal(size)
+                                               : Launcher<T, 128>::is_faster_than_causal(size);
+    return faster ? 2 : 0;
+  }
+  static void run(const Attention<T>& a) {
+    const auto [cost, consumers, ctas] =
+        best_way({a.batch, a.heads, a.kv_heads, a.seq_len, a.kv_len, a.mask == Mask::kCausal});
     consumers == 1 ? run_with<1>(a, ctas) : run_with<2>(a, ctas);
   }
   template <int kConsumers>

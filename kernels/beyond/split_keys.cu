@@ -574,19 +574,18 @@ struct Launcher {
     return most_places() * (rows * (problem.head_dim + 2) + 1) * sizeof(float);
   }
 
-  // Whether it is faster than beyond/causal and 16. There a round of 132 CTAs with 128 queries each
-  // takes as long as 75 tiles do here, and merging as long as 1000 keys of a round. Fitted to 281
-  // shapes on an H200 (bf16, head_dim 128): at most 2.5 % slower than the better choice, and on an
-  // H100 above 3 % at six shapes and 10 % at one.
-  static bool leads(const Problem& problem) {
+  // Whether it is faster than beyond/causal and 16: 3 if also than share_tiles, which has tiles of
+  // 64 rows. A round of causal, 132 CTAs with 128 queries each, takes as long as 75 tiles do here,
+  // and merging as long as 1000 keys of a round. Fitted to 481 shapes on an H200.
+  static int leads(const Problem& problem) {
     const int64_t q_len = problem.seq_len, kv_len = problem.key_len();
     const int64_t heads = int64_t(problem.batch) * problem.heads;
     const int64_t key_heads = int64_t(problem.batch) * problem.key_heads();
     const int64_t rounds = (heads * ((q_len + 127) / 128) + 131) / 132;
     const int64_t rows = heads / key_heads * q_len;  // of a head of keys
-    if (rows <= 16) return key_heads <= 128 * rounds;
+    if (rows <= 8 || (rows <= 16 && kv_len >= 64)) return key_heads <= 128 * rounds ? 3 : 0;
     const int64_t tiles = key_heads * ((rows + 63) / 64);
-    return tiles * kv_len + 75 * 1000 < 75 * rounds * kv_len;
+    return tiles * kv_len + 75 * 1000 < 75 * rounds * kv_len ? 1 : 0;
   }
 
   template <int kRows, bool kStrided, typename Scores>

@@ -487,14 +487,14 @@ def ranges(some):
 
 
 def show_list(entries, stale, card):
-    print(f"{'name':<22}{'group':<11}{'kernels':<18}{f'stale on {card.upper()}':<29}{'seconds':>8}")
+    print(f"{'name':<24}{'group':<10}{'kernels':<31}{f'stale on {card.upper()}':<26}{'seconds':>7}")
     for entry in entries:
-        line = f"{entry.name:<22}{entry.group:<11}"
+        line = f"{entry.name:<24}{entry.group:<10}"
         some = ranges(sorted({n for file in files_of(entry) or [None] for n in stale[entry.name, file]}))
         if not entry.kernels and not entry.kept and any(lacks(entry, card, file) for file in files_of(entry)):
             some = "not measured yet"
         line += f"kept: {entry.kept}" if entry.kept else \
-            f"{ranges(entry.kernels):<18}{some[:28]:<29}{entry.seconds * len(entry.each):>8}"
+            f"{ranges(entry.kernels):<31}{some[:25]:<26}{entry.seconds * len(entry.each):>7}"
         print(line if len(line) <= WIDTH else line[:WIDTH - 4] + " ...")
 
 
