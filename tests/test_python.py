@@ -348,7 +348,7 @@ class Anywhere(Sentences):
             for first, second in () if ON_GPU else (list(takes), reversed(takes)):
                 lines = in_fresh_process(self, TWO, f"{first}:{second}").splitlines()
                 self.assertEqual(lines, [
-                    fa.backend() if first == LIBRARY else "cuda", "right", "1.059", "right", "16_max_free",
+                    fa.backend() if first == LIBRARY else "cuda", "right", "1.059", "right", "beyond/share_tiles",
                     f"q is on DLPack's device type 10, but this fa was built for {takes[first]} or for {takes[second]}",
                     "k has the device cuda:0, but q has cpu", "no such kernel here", "2"])
             code = "try: import fa\nexcept ImportError as error: print(error)"
