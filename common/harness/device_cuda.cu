@@ -147,17 +147,10 @@ int clusters_at_once(const void* kernel, const LaunchShape& shape) {
   const std::lock_guard lock(mutex);
   const auto key = std::make_tuple(current_device(), kernel, shape.cluster);
   if (const auto found = known.find(key); found != known.end()) return found->second;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
-  cudaLaunchConfig_t configuration{};
-  configuration.gridDim = shape.grid;
-  configuration.blockDim = shape.block;
-  configuration.dynamicSmemBytes = shape.shared_bytes;
-  configuration.attrs = &attribute;
-  configuration.numAttrs = 1;
+  const ClusterLaunch in_clusters(shape);
   int clusters = 0;
-  const cudaError_t asked = cudaOccupancyMaxActiveClusters(&clusters, kernel, &configuration);
+  const cudaError_t asked =
+      cudaOccupancyMaxActiveClusters(&clusters, kernel, &in_clusters.configuration);
   if (asked == cudaErrorInvalidClusterSize) {
     cudaGetLastError();
   } else {

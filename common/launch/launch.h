@@ -75,6 +75,22 @@ void check_cuda(cudaError_t error, const char* what);
 // of dynamic shared memory. Throws Unsupported or BackendError.
 cudaFuncAttributes prepare_kernel(const void* kernel, size_t shared_bytes);
 
+// A launch in clusters, as CUDA's functions take it.
+struct ClusterLaunch {
+  explicit ClusterLaunch(const LaunchShape& shape) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
+    configuration.gridDim = shape.grid;
+    configuration.blockDim = shape.block;
+    configuration.dynamicSmemBytes = shape.shared_bytes;
+    configuration.attrs = &attribute;
+    configuration.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete;  // it points to itself
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t configuration{};
+};
+
 // How many clusters of a kernel can run at the same time. A cluster is on SMs of one GPC, a part of
 // the GPU, where SMs may be left that are too few for another one. 0: none of this size can. Throws
 // BackendError.
@@ -125,17 +141,10 @@ void launch(const LaunchShape& shape, Arguments... arguments) {
     check_cuda(cudaGetLastError(), launch_record().kernel);
   } else {
     check_cluster(shape);
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {unsigned(shape.cluster), 1, 1};
-    cudaLaunchConfig_t configuration{};
-    configuration.gridDim = shape.grid;
-    configuration.blockDim = shape.block;
-    configuration.dynamicSmemBytes = shape.shared_bytes;
-    configuration.stream = static_cast<cudaStream_t>(launch_stream());
-    configuration.attrs = &attribute;
-    configuration.numAttrs = 1;
-    check_cuda(cudaLaunchKernelEx(&configuration, kKernel, arguments...), launch_record().kernel);
+    ClusterLaunch in_clusters(shape);
+    in_clusters.configuration.stream = static_cast<cudaStream_t>(launch_stream());
+    check_cuda(cudaLaunchKernelEx(&in_clusters.configuration, kKernel, arguments...),
+               launch_record().kernel);
   }
 #ifdef FA_RECORDING
   recorded.finish();
