@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -329,10 +330,11 @@ std::vector<const Kernel*> by_speed(const Problem& problem) {
     if (is_next(each) || each.library || each.ceiling) continue;
     if (!each.takes.fp8 || problem.fp8 != Fp8::kNone) result.push_back(&each);
   }
+  std::map<const Kernel*, int> leads;  // asked once, as an estimate takes time
+  for (const Kernel* each : result) leads[each] = each->leads ? each->leads(problem) : 0;
   const auto order = [&](const Kernel* each) {
     const bool numbered = isdigit(static_cast<unsigned char>(each->name[0])) != 0;
-    return std::tuple(each->leads ? each->leads(problem) : 0, each->traits, numbered,
-                      std::string_view(each->name));
+    return std::tuple(leads[each], each->traits, numbered, std::string_view(each->name));
   };
   std::sort(result.begin(), result.end(),
             [&](const Kernel* a, const Kernel* b) { return order(a) > order(b); });

@@ -56,8 +56,9 @@ __device__ __forceinline__ T* mapa(T* pointer, int cta) {
 
 // st.async (sm_90): stores a value to where `to` points to, but in the shared memory of CTA `cta`
 // of the cluster. No wait: the mbarrier that lies there where `bar` does counts its bytes, as those
-// of a bulk copy. The CTA's mbarriers are initialised, and a barrier of the cluster has said so.
-// PTX ISA, "Data Movement and Conversion Instructions: st.async".
+// of a bulk copy, and who needs them waits with mbarrier_wait_cluster. The CTA's mbarriers are
+// initialised, and a barrier of the cluster has said so. `to` is aligned to the value's size. PTX
+// ISA, "Data Movement and Conversion Instructions: st.async".
 __device__ __forceinline__ void st_async(float4* to, float4 value, uint64_t* bar, int cta) {
   asm volatile(
       "{\n"

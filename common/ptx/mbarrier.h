@@ -124,6 +124,25 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, int parity,
   }
 }
 
+// The same for bytes that another CTA's st.async brings. It acquires at the cluster's scope; the
+// default is the CTA's.
+__device__ __forceinline__ void mbarrier_wait_cluster(uint64_t* bar, int parity,
+                                                      Where where = Where::current()) {
+  const Recorded recorded(Event::kMbarrierWait, where, bar);
+  uint32_t over = 0;
+  while (!over) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}"
+        : "=r"(over)
+        : "r"(shared_address(bar)), "r"(parity)
+        : "memory");
+  }
+}
+
 // Arrives at the barrier that lies where `bar` does in the shared memory of CTA `cta` of the
 // cluster. .release at CTA scope, the default: enough to say that this thread has read what the
 // other may overwrite, and much cheaper than .release.cluster (a barrier of the cluster passes on
@@ -171,6 +190,9 @@ inline bool mbarrier_try_wait(uint64_t* bar, int parity, Where where = Where::cu
   return emu::mbarrier_test_wait(bar, parity, "mbarrier.try_wait", where);
 }
 inline void mbarrier_wait(uint64_t* bar, int parity, Where where = Where::current()) {
+  emu::mbarrier_wait(bar, parity, where);
+}
+inline void mbarrier_wait_cluster(uint64_t* bar, int parity, Where where = Where::current()) {
   emu::mbarrier_wait(bar, parity, where);
 }
 inline void mbarrier_arrive_cluster(uint64_t* bar, int cta, Where where = Where::current()) {

@@ -69,8 +69,8 @@ struct Config {
   static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
   static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
   static constexpr int kWarps = 4 * kWarpgroups;            // of the consumers
-  // CTAs of a cluster at most. All GPUs with clusters can have eight, but with two consumers the
-  // parts of seven or eight have no room.
+  // CTAs of a cluster at most. All GPUs with clusters can have eight, but with two consumers and a
+  // head_dim of 128 the parts of seven or eight have no room.
   static constexpr int kMostCtas = kConsumers == 1 ? 8 : 6;
   // A launch gives all threads equally many registers; the producer returns what two consumers
   // need. With one there are enough for all.
@@ -179,7 +179,7 @@ struct SharedStorage {
   // this CTA merges, four numbers at a time; and each row's log-sum-exp (log2).
   alignas(16) float4 part[C::kWarps][most_parts(kHeadDim / 8, C::kMostCtas)][32];
   float row_lse[C::kWarps][C::kMostCtas - 1][16];
-  uint64_t parts_full[C::kWarps];  // expects their bytes, and one arrival at the beginning
+  uint64_t parts_full[C::kWarps];  // expects their bytes, and one arrival when the merge begins
   // [/part]
 };
 
@@ -236,7 +236,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   const int used_rows = shape.pack * shape.span;
   for (int i = threadIdx.x; i < C::kWarpgroups * C::kSlabs * (64 - used_rows) * 8;
        i += C::kThreads) {
-    T(*const slab)[64] = smem.sQ[0][i / 8 / (64 - used_rows)];
+    const int number = i / 8 / (64 - used_rows);
+    T(*const slab)[64] = smem.sQ[number / C::kSlabs][number % C::kSlabs];
     *reinterpret_cast<uint4*>(&slab[used_rows + i / 8 % (64 - used_rows)][i % 8 * 8]) = uint4{};
   }
   if (used_rows < 64) ptx::fence_proxy_async();  // wgmma reads them by another path
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
         const uint32_t stage = number % C::kStages;
         ptx::mbarrier_wait(&empty[stage], (number / C::kStages + 1) % 2);
         if (lane_idx == 0) ptx::mbarrier_arrive_expect_tx(full, kTileBytes);
-        __syncwarp();  // no box may arrive before the barrier expects it
+        __syncwarp();  // all lanes' boxes in one instruction
         if (lane_idx * shape.box_keys < kBlockN) {
 #pragma unroll
           for (int slab = 0; slab < C::kSlabs; slab++) {
@@ -573,7 +574,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   // ---- epilogue
   // [merge]
   // The CTA merges some columns of all rows, of which each CTA has a part. It sends its parts of
-  // the others' columns. They are added in one order, so bits are always the same.
+  // the others' columns. They are added in a fixed order, so bits are always the same.
   const auto merge = [&](auto count) {
     constexpr int kCtas = decltype(count)::value, kAll = kHeadDim / 8;
     constexpr int kColumns = (kAll + kCtas - 1) / kCtas;  // of 8 each, at most
@@ -616,7 +617,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
                       lane_idx % 4 == 0 ? lse[0][0] : lse[1][0], &smem.parts_full[warp], cta);
       }
       __syncwarp();
-      ptx::mbarrier_wait(&smem.parts_full[warp], 0);
+      ptx::mbarrier_wait_cluster(&smem.parts_full[warp], 0);
 #pragma unroll
       for (int other = 1; other < kCtas; other++) {
 #pragma unroll
@@ -740,7 +741,7 @@ struct Launcher {
   // it of a CTA without its key tiles, of a key tile, and of a merge.
 
   // How long `tiles` query tiles take in as many places at once, where the first takes `first`, the
-  // last `last`, and those between them a time between them. The longest begin first.
+  // last `last`, and those between them a time between them.
   static float of_tiles(float first, float last, long long tiles, int places) {
     const float longest = std::max(first, last), rounds = float(tiles) / float(places);
     if (rounds <= 1) return longest;
@@ -763,9 +764,10 @@ struct Launcher {
     const float of_cta = kOfCta + (ctas == 1 ? 0.0f : 1.07f + 0.08f * float(kConsumers * ctas));
     const int pack = heads_of_pack(s.heads / s.kv_heads, s.q_len, kConsumers);
     const int queries = 64 / pack * kConsumers;
+    if (ctas > Config<kHeadDim, kConsumers>::kMostCtas) return FLT_MAX;
     const int at_once = clusters_at_once<attention_kernel<T, kHeadDim, kConsumers>>(
         launch_shape<kConsumers>(dim3(1), ctas));
-    if (at_once == 0 || ctas > Config<kHeadDim, kConsumers>::kMostCtas) return FLT_MAX;
+    if (at_once == 0) return FLT_MAX;
     const auto of_keys = [&](int tiles) {
       return of_cta + kOfTile * float((tiles + ctas - 1) / ctas);
     };
@@ -812,7 +814,10 @@ struct Launcher {
   static int leads(const Problem& problem) {
     const int present = device_capability();
     if (present != 0 && present != 90) return 0;
-    if (problem.page_size > 0 || !problem.packed.empty()) return 0;
+    if (problem.page_size > 0 || !problem.packed.empty() || !problem.has_plain_scores() ||
+        problem.fp8 != Fp8::kNone) {
+      return 0;
+    }
     const Size size{problem.batch,   problem.heads,     problem.key_heads(),
                     problem.seq_len, problem.key_len(), problem.mask == Mask::kCausal};
     const bool faster = problem.head_dim == 64 ? Launcher<T, 64>::is_faster_than_causal(size)

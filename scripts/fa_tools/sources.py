@@ -176,7 +176,7 @@ def reachable(blocks, kernel, instead={}):
 
 
 # A launcher's leads(), with its comment: where a program that may choose takes the kernel.
-LEADS = re.compile(r"(?ms)^(?:  //[^\n]*\n)*  static bool leads\(.*?^  \}\n\n?")
+LEADS = re.compile(r"(?ms)^(?:  //[^\n]*\n)*  static (?:bool|int) leads\(.*?^  \}\n\n?")
 
 
 # ---- what a kernel is ------------------------------------------------------------------------------------------------------
