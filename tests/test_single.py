@@ -5,7 +5,7 @@ Usage: test_single.py nvcc KERNEL          by the command in the file's head, wi
        test_single.py torch                the extension of PyTorch in docs/use.md, on a GPU: right on each, and what it refuses
        test_single.py run PROGRAM KERNEL   made for the emulator: right for two shapes, and by inline PTX as many instructions,
                                            wavefronts and sectors as the kernel has by the functions of common/ptx
-       test_single.py beyond PROGRAM       made for the emulator, a kernel of beyond/: right for lengths of every kind
+       test_single.py beyond PROGRAM KERNEL  made for the emulator, a kernel of beyond/: right for the lengths that it takes
        test_single.py library FILE KERNEL  a library made for the emulator: right for both types and head sizes; what it refuses;
                                            the lines of a race in it
        test_single.py refuse PROGRAM WRONG bad arguments, and the exit code of a program whose kernel is wrong
@@ -242,10 +242,15 @@ elif what == "torch":
 elif what == "library":
     use_library(*arguments)
 elif what == "beyond":
-    for shape in ([], ["1", "4", "2", "129", "2"], ["130", "2", "1", "7", "1"]):  # few keys: queries that see none
-        ends(arguments[0], shape, 0, r"relative error \S+ \(at most \S+\): passed\n")
-    for bad in (["0"], ["1", "3", "1", "8", "2"], ["1"] * 6):
-        ends(arguments[0], bad, 2, r"\Aerror: [^\n]*\n\Z")
+    program, kernel = arguments
+    shapes, wrong = [["384", "1", "2"]], [["129"], ["128"] * 4]
+    if ".any_length = true" in (ROOT / f"kernels/beyond/{kernel}.cu").read_text(encoding="utf-8"):
+        shapes = [["1", "4", "2", "129", "2"], ["130", "2", "1", "7", "1"]]  # few keys: queries that see none
+        wrong = [["1", "3", "1", "8", "2"], ["1"] * 6]
+    for shape in [[], *shapes]:
+        ends(program, shape, 0, r"relative error \S+ \(at most \S+\): passed\n")
+    for bad in [["0"], *wrong]:
+        ends(program, bad, 2, r"\Aerror: [^\n]*\n\Z")
 elif what == "run":
     for shape in ([], ["384", "1", "2"]):
         done = ends(arguments[0], shape, 0, r"relative error \S+ \(at most \S+\): passed\n")
