@@ -605,10 +605,12 @@ def bug_summary(rows):
 
 
 def chapters_of(kernel):
-    """Kernels of gradients share one, share_tiles is in that of split_keys, and what happens to scores has one of its own."""
+    """Kernels of gradients share one, share_tiles is in that of split_keys, what happens to scores has one of its own, and
+    tma_without_wgmma has none yet."""
     if kernel.startswith("backward/"):
         return ["beyond/backward"]
-    return {"beyond/share_tiles": ["beyond/split_keys"], "beyond/causal": ["beyond/causal", "beyond/scores"]}.get(kernel, [kernel])
+    return {"beyond/share_tiles": ["beyond/split_keys"], "beyond/causal": ["beyond/causal", "beyond/scores"],
+            "beyond/tma_without_wgmma": []}.get(kernel, [kernel])
 
 
 @lru_cache(maxsize=None)
