@@ -67,7 +67,7 @@ __device__ __forceinline__ void st_async(float4* to, float4 value, uint64_t* bar
       "mapa.shared::cluster.u32 remote_bar, %1, %6;\n"
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [remote], {%2, %3, %4, %5}, "
       "[remote_bar];\n"
-      "}" ::"r"(shared_address(to)),
+      "}" ::"r"(ptx::shared_address(to)),
       "r"(shared_address(bar)), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(cta)
       : "memory");
 }
@@ -78,7 +78,7 @@ __device__ __forceinline__ void st_async(float* to, float value, uint64_t* bar, 
       "mapa.shared::cluster.u32 remote, %0, %3;\n"
       "mapa.shared::cluster.u32 remote_bar, %1, %3;\n"
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [remote], %2, [remote_bar];\n"
-      "}" ::"r"(shared_address(to)),
+      "}" ::"r"(ptx::shared_address(to)),
       "r"(shared_address(bar)), "f"(value), "r"(cta)
       : "memory");
 }

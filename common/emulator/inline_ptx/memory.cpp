@@ -123,7 +123,47 @@ Step load(Instruction& instruction) {
   };
 }
 
+Step store_to_other_cta(Instruction& instruction) {  // st.async
+  const char* const operation = instruction.operation();
+  instruction.take("weak");
+  instruction.expect("shared::cluster");
+  instruction.expect("mbarrier::complete_tx::bytes");
+  const std::string vector = instruction.take_any({"v2", "v4"});
+  const Type type = instruction.type();
+  instruction.expect_args(3);
+  const Arg to = instruction.arg(0), bar = instruction.arg(2);
+  const std::vector<Arg> from = instruction.list(1);
+  const size_t each = size_t(type.bits) / 8, bytes = each * from.size();
+  if (from.size() != (vector.empty() ? 1u : vector == "v2" ? 2u : 4u) || each < 4 || bytes > 16) {
+    instruction.unknown();
+  }
+  const bool is_float = type.kind == 'f' && type.bits == 32;
+  return [=](Frame& frame) {
+    const auto place_of = [&](const Arg& arg) -> ClusterAddress {
+      const uint64_t address = frame.address(arg);
+      const ClusterAddress other = from_cluster_address(address);
+      return other.cta < 0 ? ClusterAddress{cluster_rank(), uint32_t(address)} : other;
+    };
+    const ClusterAddress place = place_of(to), barrier = place_of(bar);
+    if (place.cta != barrier.cta) {
+      misuse(operation, frame.where, "the mbarrier must be in the CTA to which it stores");
+    }
+    uint8_t values[16] = {};
+    for (size_t i = 0; i < from.size(); i++) {
+      const uint64_t bits =
+          is_float ? std::bit_cast<uint32_t>(frame.get<float>(from[i])) : frame.get(from[i]);
+      memcpy(values + i * each, &bits, each);
+    }
+    store_async(pointer(Space::kShared, place.address, bytes, operation, frame.where), values,
+                int(bytes),
+                reinterpret_cast<uint64_t*>(
+                    pointer(Space::kShared, barrier.address, 8, operation, frame.where)),
+                place.cta, frame.where);
+  };
+}
+
 Step store(Instruction& instruction) {
+  if (instruction.take("async")) return store_to_other_cta(instruction);
   const Access access = take_access(instruction, "release");
   const char* const operation = instruction.operation();
   instruction.expect_args(2, 3);
