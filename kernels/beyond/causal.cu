@@ -831,8 +831,8 @@ struct Launcher {
   template <bool kStrided>
   static void run_with(const Attention<T>& a) {
     with_scores(a, [](const Attention<T>& scaled, const auto& scores) {
-      if constexpr (kHeadDim == 64 &&
-                    !scores.kWindow) {  // there are registers for a third consumer
+      constexpr bool kWindow = std::remove_cvref_t<decltype(scores)>::kWindow;
+      if constexpr (kHeadDim == 64 && !kWindow) {  // there are registers for a third consumer
         const bool causal = scaled.window.right == 0;
         if (!causal || (scaled.seq_len >= 4096 && scaled.seq_len <= scaled.kv_len)) {
           return run_with<kStrided, 3>(scaled, scores);
