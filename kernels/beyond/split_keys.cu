@@ -576,7 +576,7 @@ struct Launcher {
 
   // Whether it is faster than beyond/causal and 16: 3 if also than share_tiles, which has tiles of
   // 64 rows. A round of causal, 132 CTAs with 128 queries each, takes as long as 75 tiles do here,
-  // and merging as long as 1000 keys of a round. Fitted to 481 shapes on an H200.
+  // and merging as long as 1000 keys of a round. Fitted to 281 shapes on an H200.
   static int leads(const Problem& problem) {
     const int64_t q_len = problem.seq_len, kv_len = problem.key_len();
     const int64_t heads = int64_t(problem.batch) * problem.heads;
