@@ -4,7 +4,8 @@
 Usage: make.py --list                       prints all bugs, a line each, parts divided by tabs: name, kernel, sentence
        make.py --source UNIT NAME...        writes a source of each bug, NAME.cu, beside UNIT, which includes them all
        make.py --meet NAME                  prints the bug's sentence and what it changes in the kernel; of `list`, all names
-       make.py --check                      prints every bug that its kernel no longer has room for
+       make.py --check                      prints every bug that its kernel no longer has room for, and every recorded
+                                            report that names a statement of before
 
 A kernel changes, and a bug's text is no longer in it: --source then writes an empty NAME.cu, so that everything else is
 built and tested, and --check, which is the test bugs.fit, says what to mend.
@@ -13,6 +14,7 @@ Example: tests/broken/make.py --meet 02_no_rescale      as scripts/run.sh --brok
 Exit code: 0 done, 1 --check has found a bug that does not fit, 2 bugs.toml or the arguments say something that is not so."""
 
 import difflib
+import json
 import os
 import re
 import subprocess
@@ -128,11 +130,18 @@ def source_or_nothing(name, bug):
 
 
 def misfits(bugs):
-    """A line `tests/broken/bugs.toml:LINE: sentence` for each bug that does not fit its kernel."""
+    """A line `tests/broken/bugs.toml:LINE: sentence` for each bug that does not fit its kernel, and one for each whose report of
+    facts.json names a statement that is not there: after a renaming, say, which scripts/fa adopt then writes down."""
+    facts = HERE / "facts.json"
+    facts = {each["name"]: each for each in json.loads(facts.read_text(encoding="utf-8"))} if facts.exists() else {}
     lines = (HERE / "bugs.toml").read_text(encoding="utf-8").split("\n")
     for name, bug in bugs.items():
         try:
-            source_of(name, bug)
+            source = " ".join(source_of(name, bug).split())
+            for statement in facts.get(name, {}).get("at", []):
+                if " ".join(statement.split()) not in source:
+                    raise Refused(f"the report of {name} names '{statement}', which the kernel does not have; "
+                                  f"meet_checked {name} --write writes it anew")
         except Refused as problem:
             line = next(i for i, line in enumerate(lines, 1) if re.match(rf'\["?{name}"?\]', line))
             yield f"tests/broken/bugs.toml:{line}: {problem}"

@@ -199,6 +199,13 @@ class Declarations(ScriptTest):
         done = self.make(other, "--check")
         self.assertEqual((done.returncode, done.stdout), (0, "1 of 1 bugs fit their kernels\n"))
 
+    def test_a_report_that_names_a_statement_of_before(self):
+        for statement, code in (("store( sum);", 0), ("store( total);", 1)):
+            (self.broken / "facts.json").write_text(json.dumps([{"name": "01_bug", "at": ["sum += 2;", statement]}]))
+            done = self.make(BUG, "--check")
+            self.assertEqual(done.returncode, code)
+            self.assertEqual("names 'store( total);', which the kernel does not have" in done.stdout, code == 1)
+
     def test_every_bug_has_a_row_and_no_others(self):
         """A bug that does not fit its kernel is missing in the programs; it keeps its row until its text is mended."""
         listed = [line.split("\t") for line in self.run_script(HERE / "make.py", "--list").stdout.splitlines()]
