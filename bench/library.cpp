@@ -36,8 +36,8 @@ void call(FaBenchPeer peer, FaBenchTask task, const Tensors& tensors, void* o) {
   if (code != 0) throw BackendError(sentence);
 }
 
-// Of each head. Where there are many heads or keys rows are fewer: what they cost does not grow. In
-// FP8 there are two references, of the inputs before rounding and after it.
+// Rows of each head. Where there are many heads or keys there are fewer: what they cost does not
+// grow. In FP8 there are two references, of the inputs before rounding and after it.
 int rows_of_reference(const Problem& problem) {
   constexpr int kMost = 512, kLeast = 32;
   const int kPairs = 1 << (problem.fp8 == Fp8::kNone ? 28 : 24);

@@ -493,7 +493,7 @@ class Bench {
   struct Sustained {
     double tflops, clock_mhz;
   };
-  // Of the whole GPU over a second, after half a second in which it grows warm; and the SMs' clock
+  // For the whole GPU over a second, after half a second in which it grows warm; and the SMs' clock
   // in the last launch, as their own counters have it: cycles by the time that the launch took.
   Sustained sustained(const Entry& entry, const Throughput& best) {
     constexpr double kClock = 1.7e9, kLaunch = 0.02;  // Hz, seconds: roughly
@@ -516,8 +516,8 @@ class Bench {
   }
 
  private:
-  // Of the latest launch, from the first warp's begin to the last one's end: the median over the
-  // SMs.
+  // Cycles of the latest launch, from the first warp's begin to the last one's end: the median over
+  // the SMs.
   double cycles_of_launch(int warps) {
     std::vector<long long> times(size_t(ctas_) * kMostWarps * 2);
     synchronize();

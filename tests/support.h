@@ -162,7 +162,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Of what a program prints: no line is too long for a page.
+// No line that a program prints is too long for a page.
 inline void expect_100_columns(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

@@ -26,12 +26,12 @@
 #include <vector>
 
 #include "common/api/fa.h"
+#include "common/emulator/tests/golden/probe.h"
 #include "common/harness/device.h"
 #include "common/harness/fp8.h"
 #include "kernels/beyond/fp8.h"
 #include "kernels/beyond/fp8_wide.h"
 #include "kernels/beyond/quantise.h"
-#include "tests/golden/probe.h"
 #include "tests/support.h"
 #ifndef __CUDACC__
 #include "common/emulator/core/launch.h"

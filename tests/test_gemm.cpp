@@ -89,7 +89,7 @@ TEST(Check, FindsOneWrongElement) {
   EXPECT_CONTAINS(compare_product(size, which.dtype, expected, c).reason, "not a finite number");
 }
 
-// Of a large product, such as the ceiling's, not all rows are looked at, but some of every block.
+// In a large product, such as the ceiling's, not all rows are looked at, but some of every block.
 TEST(Check, FindsAWrongBlockOfALargeProduct) {
   const Size size{1024, 1024, 64};
   const Operands operands = make_operands(size, Dtype::kBf16, 7);

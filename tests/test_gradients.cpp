@@ -632,7 +632,7 @@ TEST(GradientsInC, PlanNamesTheKernelAndItsWorkspace) {
   ASSERT_EQ(planned("best"), FA_OK);
   if (!on_gpu()) {  // which runs all that an H200 does
     EXPECT_STREQ(plan, "backward");
-    // Of two tiles of 64 queries each the sums of dQ, log-sum-exp and D.
+    // For two tiles of 64 queries each: the sums of dQ, log-sum-exp and D.
     EXPECT_EQ(bytes, size_t(2 * 4 * 2 * 64) * (128 + 2) * sizeof(float));
   }
   p.deterministic = true;

@@ -236,7 +236,7 @@ class CheckedOutput {
   }
 
  private:
-  // Of a tensor as kernels find it, the rows in the order of Inputs.
+  // Reads a tensor as kernels find it, its rows in the order of Inputs.
   void read(const std::vector<Eight>& from, std::vector<uint16_t>& to) const {
     const auto* const elements = reinterpret_cast<const uint16_t*>(from.data());
     if (problem_.page_size == 0) {

@@ -681,7 +681,7 @@ TEST(Range, AnyV) {
     if (scores == "growing") p.scores = {20, Growth::kGrowing};
     const std::string name = scores == "huge_v" ? scores : "normal";
     const float size_of_v = scores == "huge_v" ? 0x1p100f : 1.0f;
-    // Of even, odd or all columns: a lane of O has two of each row.
+    // In even, odd or all columns: a lane of O has two of each row.
     for (const auto& [size, parity] :
          {std::pair{1e-18f, 2}, {1e20f, 2}, {1e36f, 2}, {1e36f, 0}, {1e36f, 1}}) {
       Inputs inputs = make_inputs(p, name, 1);

@@ -11,6 +11,7 @@
 #include <ios>
 #include <set>
 
+#include "common/emulator/tests/golden/probe.h"
 #include "common/launch/scores.h"
 #include "common/layout/fragments.h"
 #include "common/ptx/barrier.h"
@@ -18,7 +19,6 @@
 #include "common/ptx/cp_async.h"
 #include "common/ptx/ldmatrix.h"
 #include "common/ptx/wmma.h"
-#include "tests/golden/probe.h"
 #include "tests/support.h"
 
 namespace fa::ptx_test {

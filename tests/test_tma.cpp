@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "common/emulator/core/counters.h"
+#include "common/emulator/tests/golden/probe.h"
 #include "common/launch/tensor_map.h"
 #include "common/layout/swizzle.h"
 #include "common/ptx/cluster.h"
@@ -18,7 +19,6 @@
 #include "common/ptx/mbarrier.h"
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/tma.h"
-#include "tests/golden/probe.h"
 #include "tests/support.h"
 
 // A kernel's fault takes the GPU from its process, tests that come later in it included.

@@ -12,6 +12,7 @@
 #include "common/emulator/core/half_types.h"
 #include "common/emulator/core/launch.h"
 #include "common/emulator/core/watch.h"
+#include "common/emulator/tests/checked_kernels.h"
 #include "common/emulator/units/warp.h"
 #include "common/layout/wgmma.h"
 #include "common/ptx/cp_async.h"
@@ -22,7 +23,6 @@
 #include "common/trace/timing.h"
 #include "common/trace/trace.h"
 #include "common/trace/trace_file.h"
-#include "tests/checked_kernels.h"
 #include "tests/support.h"
 
 namespace fa::test {
@@ -261,7 +261,7 @@ TEST_F(Traces, LoadsAndStoresHaveTheirWavefrontsAndPlaces) {
   ASSERT_EQ(text_of(recordings[0]), "global load; global store");
   for (const emu::Step& step : recordings[0].warps[0]) {
     EXPECT_EQ(step.bytes, 512u);
-    EXPECT_EQ(step.at.substr(0, 26), "tests/checked_kernels.cpp:") << step.at;
+    EXPECT_EQ(step.at.substr(0, 42), "common/emulator/tests/checked_kernels.cpp:") << step.at;
   }
 }
 

@@ -1,6 +1,6 @@
 // Kernels as they are compiled for a GPU of compute capability 7.5, where mma.sync has half the
-// depth and fp16 alone. That they count alike every time and have no races, test_checked.cpp and
-// test_races.cpp say in the same program.
+// depth and fp16 alone. That they count alike every time and have no races,
+// test_checked_kernels.cpp says in the same program.
 #include <map>
 #include <string>
 

@@ -160,7 +160,7 @@ void check_table(const Problem& problem, const fa_options& options) {
   }
 }
 
-// Of any length: refusal() says what a kernel takes.
+// Lengths are not checked here: refusal() says what a kernel takes.
 Problem problem_of(const fa_problem& given, const fa_options& options, Fp8 fp8) {
   if (given.dtype != FA_FP16 && given.dtype != FA_BF16) {
     throw BadInput("dtype must be FA_FP16 or FA_BF16, not " + std::to_string(int(given.dtype)));
@@ -357,7 +357,7 @@ struct Call {
   Tensors tensors;
   OfE4m3 e4m3;  // of kFp8
 
-  // Of the pointers, `given` has those that are arguments of their own.
+  // `given` has the pointers that are arguments of their own.
   Call(const char* name, const fa_problem* of_caller, const fa_options* with, Tensors given,
        What wanted = What::kAttention, const fa_fp8* fp8 = nullptr)
       : what(wanted) {

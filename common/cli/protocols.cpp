@@ -133,7 +133,7 @@ namespace {
 
 constexpr char kFile[] = "bench/protocols.json";
 
-// Of the whole file: its "protocols".
+// The file's "protocols".
 Json parse(const std::string& text) {
   const Json file = Json::parse(text, kFile);
   const Json& protocols = Fields(file, kFile).at("protocols");

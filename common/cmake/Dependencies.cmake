@@ -47,6 +47,8 @@ fa_find(nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev)
 fa_find(CLI11 CLI11::CLI11 libcli11-dev)
 if(FA_TESTS)
   fa_find(GTest GTest::gtest libgtest-dev)
+endif()
+if(FA_TESTS AND PROJECT_NAME STREQUAL "fast_attention")
   fa_find(benchmark benchmark::benchmark libbenchmark-dev)
 endif()
 if(FA_BACKEND STREQUAL "emulator")
@@ -75,6 +77,8 @@ if(FA_TESTS)
   fa_fetch(googletest GTest::gtest
     https://github.com/google/googletest/archive/refs/tags/release-1.12.1.tar.gz
     81964fe578e9bd7c94dfdb09c8e4d6e6759e19967e397dbea48d1c10e45d0df2 INSTALL_GTEST=OFF)
+endif()
+if(FA_TESTS AND PROJECT_NAME STREQUAL "fast_attention")
   fa_fetch(benchmark benchmark::benchmark
     https://github.com/google/benchmark/archive/refs/tags/v1.9.1.tar.gz
     32131c08ee31eeff2c8968d7e874f3cb648034377dfc32a4c377fa8796d84981

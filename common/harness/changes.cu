@@ -17,7 +17,8 @@
 namespace fa {
 namespace {
 
-// Of a CTA, and keys that it works through at a time. On the CPU more of them only cost time.
+// Threads of a CTA, which also are the keys that it takes at a time. On the CPU more would only
+// cost time.
 #ifdef __CUDACC__
 constexpr int kThreads = 256;
 #else

@@ -17,8 +17,8 @@ struct Gradient {
   std::vector<double> values, allowed, inexact;
 };
 
-// Of the whole problem, which is N^2 work of one CPU: not for long sequences. Also what the forward
-// pass gives the kernel: O, rounded to the dtype, and log-sum-exp.
+// The gradients of the whole problem, N^2 work for one CPU: not for long sequences. Also what the
+// forward pass gives the kernel: O, rounded to the dtype, and log-sum-exp.
 struct GradientReference {
   Gradient d_q, d_k, d_v;
   std::vector<uint16_t> o;

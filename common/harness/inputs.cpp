@@ -195,7 +195,7 @@ Inputs make_inputs(const Problem& problem, const std::string& name, uint64_t see
   // The same for amounts in a single column.
   const float root_nat_of_column = float(std::sqrt(std::sqrt(double(d))));
 
-  // Of normal inputs both q and k are multiplied by the root of what the scores are to be.
+  // Normal inputs: q and k are both multiplied by the root of what the scores are to be.
   const float root_std = problem.scores ? float(std::sqrt(problem.scores->std)) : 1.0f;
   const bool growing = problem.scores && problem.scores->growth == Growth::kGrowing;
 

@@ -70,7 +70,7 @@ class Json {
   template <typename T>
   T get() const;
 
-  // Of lists and objects.
+  // For lists and objects.
   size_t size() const { return values_.size(); }
   bool empty() const { return values_.empty(); }
   auto begin() const { return values_.begin(); }
@@ -81,7 +81,7 @@ class Json {
   const Json& operator[](size_t i) const { return values_.at(i); }
   Json& operator[](size_t i) { return values_.at(i); }
 
-  // Of objects. Without const the operator adds what is not there; what has no such key is refused
+  // For objects. Without const the operator adds what is not there; what has no such key is refused
   // by a std::out_of_range.
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const Json& at(std::string_view name) const;

@@ -49,7 +49,7 @@ struct Reference {
 //                          under a softcap, for tanh in fp32, and 2^-22 of what ALiBi takes off or
 //                          of a sink
 //
-// Of a problem in FP8 (Problem::fp8) the inputs are what rounding to e4m3 leaves of them (fp8.h);
+// With FP8 (Problem::fp8) the inputs are what rounding to e4m3 leaves of them (fp8.h);
 // rounding P has 2^-4 in place of u; and t is 2^-15, because at the highest score P may be as small
 // as 2^5. Sums that are cut off behind 14 bits (common/ptx/wgmma_fp8.h) may add head_dim 2^-16
 // max_j scale sum_d |q_d k_jd|, here e', to e, and 2^-7 A to the whole, if no more than 1024 keys
@@ -83,7 +83,7 @@ struct Comparison {
   double bound_ratio = 0;  // largest |error| / allowed error of any element; NaN likewise
   double rel = 0;  // ||error|| / ||reference|| of the head that comes nearest to its tolerance
   double tolerance = 0;  // what rel may be for that head
-  // Of all checked rows together, from O of the inputs as they were made, in FP8 before rounding:
+  // Over all checked rows together, from O of the inputs as they were made, in FP8 before rounding:
   double rel_unrounded = 0;  // ||error|| / ||O||
   double rmse = 0;           // the root of the mean square of errors
   size_t checked_rows = 0;

@@ -42,7 +42,7 @@ void sleep_ms(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
 }
 
-// Of one field, where it is known.
+// The median of one field, over the samples where it is known.
 template <typename Sample, typename Field>
 std::optional<double> median(const std::vector<Sample>& samples, Field Sample::*field) {
   std::vector<double> values;

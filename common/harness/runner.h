@@ -55,11 +55,11 @@ struct Times {
   double median = 0, p10 = 0, p90 = 0, min = 0;
   int launches = 0;
   std::optional<double> clock_mhz, power_w;  // medians of samples while the timed launches ran
-  // Of a kernel in FP8: the median of rounding Q, K and V, which comes before each launch.
+  // For a kernel in FP8: how long rounding Q, K and V takes before each launch, the median.
   std::optional<double> rounding;
 };
 Times summarise(std::vector<double> milliseconds);
-// Of several rounds: the median of what each gave; of min the least, of launches the fewest.
+// Several rounds as one: the median of what each gave, the least min, the fewest launches.
 Times merge(const std::vector<Times>& rounds);
 
 struct Record {

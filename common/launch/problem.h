@@ -203,7 +203,7 @@ struct Problem {
     const size_t in_pages = size_t(pages) * size_t(key_heads()) * size_t(page_size);
     return (page_size > 0 ? in_pages : kv_row_count()) * size_t(head_dim) * 2;
   }
-  // Of contiguous tensors: of Q and O; of K and V.
+  // Contiguous tensors: those of Q and O; those of K and V.
   Strides strides() const { return contiguous(heads, q_rows()); }
   Strides kv_strides() const {
     return contiguous(key_heads(), page_size > 0 ? size_t(page_size) : kv_rows());

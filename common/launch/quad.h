@@ -8,7 +8,7 @@
 
 namespace layout {
 
-// Of the `value`s of the quad's four lanes, the greatest. All 32 lanes of the warp take part.
+// The greatest `value` of the quad's four lanes. All 32 lanes of the warp take part.
 #ifdef __CUDACC__
 __device__ __forceinline__ float quad_max(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));

@@ -92,7 +92,7 @@ void validate(const Problem& problem, bool any_length) {
   if (problem.packed.empty() && (any_length || problem.kv_len) && problem.seq_len < 1) {
     throw BadInput("--seq-len must be at least 1, not " + std::to_string(problem.seq_len));
   }
-  // Of a problem with kv_len, refusal() says what a kernel takes.
+  // With kv_len, refusal() says what a kernel takes.
   if (problem.packed.empty() && !any_length && !problem.kv_len &&
       (problem.seq_len < 1 || problem.seq_len % 128 != 0 || problem.seq_len > kMostTokens)) {
     throw BadInput("--seq-len must be a multiple of 128 from 128 to 4194304, not " +

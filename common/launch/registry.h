@@ -30,7 +30,7 @@ struct Tensors {
   void* workspace = nullptr;  // as many bytes as the kernel's workspace_bytes() asked for
   size_t workspace_bytes = 0;
   void* stream = nullptr;  // a cudaStream_t, which takes the launches; null: the default stream
-  // Of packed sequences, [batch + 1] each: the first row of every sequence within a head of Q and
+  // For packed sequences, [batch + 1] each: the first row of every sequence within a head of Q and
   // O, and of K and V, and the number of rows at the end. Null: not packed.
   const int* cu_seqlens_q = nullptr;
   const int* cu_seqlens_kv = nullptr;
@@ -167,10 +167,10 @@ struct Kernel {
   // Null: none.
   size_t (*workspace_bytes)(const Problem&, size_t limit) = nullptr;
   std::function<void(const Problem&, const Tensors&)> run = nullptr;
-  // Of peers and ceilings; throws Unsupported if the library is not here.
+  // For peers and ceilings; throws Unsupported if the library is not here.
   std::function<Library()> library = nullptr;
-  const Ceiling* ceiling = nullptr;  // of ceilings
-  // Of peers whose output lies in memory of their own: where their latest launch has put it.
+  const Ceiling* ceiling = nullptr;  // for ceilings
+  // For peers whose output lies in memory of their own: where their latest launch has put it.
   std::function<OutputRows(const Tensors&)> output = nullptr;
   Traits traits = Traits::kPlain;
   Takes takes = {};

@@ -2,7 +2,7 @@
 // lane holds which element of the accumulators. Kernels, the emulator, tests and the docs' pictures
 // all use these. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Shared Memory Matrix
 // Layout", "Strides", "Matrix Descriptor Format"; where it leaves something open, an H200's answers
-// decide (tests/golden).
+// decide (common/emulator/tests/golden).
 //
 // A wgmma multiplies A, 64 x 16, by B, 16 x N; elements have 16 bits. The two dimensions of an
 // operand are k (16, along which the products are summed) and the other one, "MN": the rows of A or
@@ -55,7 +55,8 @@ constexpr uint64_t whole_16(uint64_t bytes) {
 //   mode  |          | base offset |       |   SBO    |       |   LBO    |       | start address
 constexpr uint64_t address_field(uint64_t bytes) { return (whole_16(bytes) & 0x3ffff) >> 4; }
 
-// Of the operand's element (0, 0), a shared address (ptx::shared_address), a multiple of 16.
+// The address of the operand's element (0, 0), of shared memory (ptx::shared_address), a multiple
+// of 16.
 constexpr uint64_t start_field(uint32_t address) { return address_field(address); }
 
 // LBO, "leading dimension byte offset", and SBO, "stride dimension byte offset": see the table

@@ -70,7 +70,7 @@ std::vector<Preset> presets() {
           {"high", "random, 100 higher", high}};
 }
 
-// Of key j: easy to tell from O which keys it comes from.
+// The value of key j: it is easy to tell from O which keys it comes from.
 Output values(size_t j) { return {float(j), j % 2 ? -1.0f : 1.0f, j < 8 ? 0.0f : 1.0f}; }
 
 // ---- steps --------------------------------------------------------------------------------------

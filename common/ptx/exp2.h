@@ -2,7 +2,7 @@
 // sm_90. PTX ISA, "Floating Point Instructions: ex2": relative error at most 2^-22; .ftz: subnormal
 // inputs and results become zero. Without .ftz the compiler adds a comparison and two
 // multiplications. On an H200 the error is at most 2^-22.7 and results for whole x are exact
-// (tests/golden/ex2_all_h200.txt).
+// (common/emulator/tests/golden/ex2_all_h200.txt).
 #pragma once
 
 #include <cuda_runtime.h>

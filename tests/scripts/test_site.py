@@ -54,7 +54,7 @@ class Built(unittest.TestCase):
             cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "SITE_URL": ADDRESS}, check=False,
             timeout=400)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # Of one processor: other tests run at the same time.
+        # Processor seconds: other tests run at the same time.
         cls.seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     @classmethod
@@ -229,11 +229,11 @@ class Markdown(unittest.TestCase):
         self.assertNotIn("build/site", export.plain(Page("README.md", self.warnings.append)))
 
     def test_links(self):
-        html = self.page("[a](12_tma.md#the-picture) [b](../kernels/12_tma.cu#L3-L5) [c](../README.md) [d](../tests/golden) "
+        html = self.page("[a](12_tma.md#the-picture) [b](../kernels/12_tma.cu#L3-L5) [c](../README.md) [d](../common/emulator/tests/golden) "
                          "[e](../bench/schema.json)").html
         self.assertFalse(self.warnings)
         self.assertEqual(re.findall(r'href="([^"]+)"', html), [
-            "12_tma.html#the-picture", "source/kernels/12_tma.cu.html#L3", "index.html", "source/tests/golden/index.html",
+            "12_tma.html#the-picture", "source/kernels/12_tma.cu.html#L3", "index.html", "source/common/emulator/tests/golden/index.html",
             "source/bench/schema.json"])
         self.page("[a](nowhere.md)")
         self.assertRegex(self.warnings[0], "the link to nowhere.md leads nowhere")

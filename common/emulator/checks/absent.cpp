@@ -88,7 +88,7 @@ bool leaves_at_end(const std::string& body) {
   return true;
 }
 
-// Of a function that the kernel calls at two places, one may lie before.
+// A function that the kernel calls at two places may have one of them before.
 bool is_in_kernel(const CodePlace& place, const std::string& kernel) {
   const std::string& function = place.function;
   const std::string name = kernel.substr(0, kernel.find('<'));

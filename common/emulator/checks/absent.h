@@ -13,7 +13,7 @@
 
 namespace emu {
 
-// Of a cluster. There are notes alone, once per shuffle or barrier of the program.
+// One for each cluster. It only makes notes, once per shuffle or barrier of the program.
 class Absent {
  public:
   explicit Absent(const Cluster& cluster) : last_(cluster.warps.size()), watched_(last_.size()) {}

@@ -183,7 +183,7 @@ void LaunchAccesses::merge(uint64_t cluster, const Races& races, const ShadowPag
           tag_of(access.site) == kAtomicTag || Races::before(access, races.passed_on_.data());
       return who;
     };
-    // Of several accesses of one kind that which is hardest to order stands for all.
+    // The access that is hardest to order stands for all of its kind.
     const auto keep = [&](Who who, const Culprit& other) {
       page.by[who].resize(pieces);
       Culprit& known = page.by[who][i];

@@ -105,7 +105,8 @@ struct Access {
   Site site = 0;
   uint32_t clock = 0;
   uint32_t lanes = 0;  // none: there was no access
-  // Of a piece's write: the first of its reads and atomics; of these: the next one; 0: none.
+  // A piece's write leads to the first of its reads and atomics, and each of these to the next one;
+  // 0: none.
   uint32_t next = 0;
   uint16_t warp = 0;
   uint16_t lesson = 0;  // the latest that its thread knew of other clusters; 0: none
@@ -120,7 +121,7 @@ struct ShadowPage {
   uintptr_t number = 0;  // address / 1024
   int log2 = 4;          // of the bytes of a piece
   std::vector<Access> pieces;
-  // Of each piece whose write has overwritten one by the same instruction: kAgain and the warps
+  // For each piece whose write has overwritten one by the same instruction: kAgain and the warps
   // that had read that one, by their numbers modulo 30; kCopied if both are copies, perhaps by two
   // instructions. Empty: there is none.
   std::vector<uint32_t> former;
@@ -333,7 +334,7 @@ class Races final : public Detector {
   Culprit culprit(int warp, uint32_t lanes, Site site) const;
   void report(const Access& earlier, bool earlier_writes, const Actor& now, bool writes, Site site,
               uintptr_t address, bool was_written, uint32_t former = 0);
-  // Of an mbarrier that has not been given up.
+  // For an mbarrier that has not been given up.
   void report_overwritten(const Access& made, const Actor& now, Site site, uintptr_t address);
   std::string cure_of_work(const Access& earlier, const Actor& now, uintptr_t address) const;
   std::string cure(const Access& earlier, bool earlier_writes, const Actor& now, bool writes,

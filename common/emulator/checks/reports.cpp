@@ -382,7 +382,7 @@ std::string Races::cure_of_work(const Access& earlier, const Actor& now, uintptr
   return "";
 }
 
-// Of the barriers at which the second thread has waited: the last one.
+// The last of the barriers at which the second thread has waited.
 Order Races::order(const Lane& first, const Lane& second) const {
   Order last;
   for (Unit* const unit : cluster_.units_in_order) {

@@ -24,7 +24,8 @@ namespace emu {
 namespace {
 
 std::mutex kept_mutex;
-// Of all launches since forget_nans(). Never destroyed: what runs at exit reads them.
+// The first ones of all launches since forget_nans(). Never destroyed: what runs at exit reads
+// them.
 std::optional<NanOrigin>& kept_made = *new std::optional<NanOrigin>;
 std::optional<NanOrigin>& kept_taken_in = *new std::optional<NanOrigin>;
 

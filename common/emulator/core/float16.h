@@ -5,7 +5,8 @@
 //
 // Narrowing rounds to nearest, ties to even; a NaN becomes the canonical 0x7fff (PTX ISA, "cvt").
 // Widening is exact; a NaN in fp16 becomes 0x7fffffff, one in bf16 keeps its bits. Held against an
-// H200 for all patterns, ties and their neighbours by tests/golden/float16_probe.cu.
+// H200 for all patterns, ties and their neighbours by
+// common/emulator/tests/golden/float16_probe.cu.
 #pragma once
 
 #include <bit>

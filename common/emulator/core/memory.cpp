@@ -398,6 +398,9 @@ UnwrittenPart unwritten_part(uintptr_t address, size_t bytes) {
   return found;
 }
 
+// The emulator's own tests are the only files in its folder that have kernels.
+static constexpr const char* kOwnTests = "common/emulator/tests/";
+
 std::string relative_path(const std::string& path) {
   // Everything up to the last folder name that we know is cut off; of other files, the folder in
   // which the program runs.
@@ -406,6 +409,7 @@ std::string relative_path(const std::string& path) {
     if (const size_t at = text.rfind("/examples/"); at != std::string::npos) text.erase(0, at + 1);
   }
   for (const char* folder : {"/kernels/", "/common/", "/tests/"}) {
+    if (text.starts_with(kOwnTests)) break;
     if (const size_t at = text.rfind(folder); at != std::string::npos) text.erase(0, at + 1);
   }
   static const std::string here = std::filesystem::current_path().string() + "/";
@@ -424,8 +428,9 @@ bool is_of_library(const std::string& place) {  // the compiler's
          place.find("/lib/gcc/") != std::string::npos;
 }
 
-// Of this repository's common, which a program may have a folder of that name beside.
+// Whether it is in this repository's `common`: a program may have a folder of that name, too.
 bool is_wrapper(const std::string& place) {
+  if (place.starts_with(kOwnTests)) return false;
   for (const char* const folder : {"emulator/", "launch/", "layout/", "ptx/"}) {
     if (place.starts_with(std::string("common/") + folder)) return true;
   }

@@ -126,7 +126,7 @@ void mark_written(uintptr_t address, size_t bytes);  // by a kernel, or by the h
 bool never_written(uintptr_t address);
 bool none_written(uintptr_t address);  // of the region's bytes, before this launch
 
-// Of an access within one region: how many of its bytes nothing has written, and the first of them.
+// How many bytes of an access within one region nothing has written, and the first of them.
 struct UnwrittenPart {
   size_t bytes = 0;
   uintptr_t first = 0;

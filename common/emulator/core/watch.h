@@ -83,7 +83,7 @@ class Detector {
   virtual std::vector<uint32_t> known_ends(const Lane& starter) const = 0;
 
   // ---- accesses ---------------------------------------------------------------------------------
-  // Of one lane; of a whole warp; below, of a cp.async, from its issue until its lane has waited.
+  // By one lane; by a whole warp; below, by a cp.async, from its issue until its lane has waited.
   virtual void access(const Lane& lane, uintptr_t address, size_t bytes, bool write, Site site) = 0;
   virtual void access(const Warp& warp, uintptr_t address, size_t bytes, bool write, Site site) = 0;
   // An atomic operation, which is not in the way of others, but of plain accesses. By those that

@@ -137,7 +137,7 @@ inline double2 normal(unsigned int x0, unsigned int x1, unsigned int y0, unsigne
   sincospi(2 * uniform(y0, y1), &result.x, &result.y);
   return make_double2(result.x * length, result.y * length);
 }
-// Of a pair the one, and at the next call the other one.
+// One of a pair, and at the next call the other one.
 template <typename Real, typename Pair>
 Real one_of(const Pair& pair, int kind, int& flag, Real& extra) {
   if (flag == kind) {

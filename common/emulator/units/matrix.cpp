@@ -127,10 +127,10 @@ void store_matrices(const uint32_t* registers, int count, bool transpose, uint32
 
 // ---- mma.sync -----------------------------------------------------------------------------------
 // How a Tensor Core of an H200 adds, in mma.sync and wgmma alike (found by fitting its answers,
-// tests/golden): the products are exact; products and accumulator are aligned to the largest
-// exponent among them, where a product's exponent is the sum of its factors' exponents; bits below
-// 2^-25 of that are cut off, each term by itself; the sum is exact; and it is cut to 24 bits.
-// Nothing is rounded to nearest.
+// common/emulator/tests/golden): the products are exact; products and accumulator are aligned to
+// the largest exponent among them, where a product's exponent is the sum of its factors' exponents;
+// bits below 2^-25 of that are cut off, each term by itself; the sum is exact; and it is cut to 24
+// bits. Nothing is rounded to nearest.
 //
 // wgmma of FP8 adds by the same rule with fewer bits: what is below 2^-13 of the largest exponent
 // is cut off, and the sum is cut to 14 bits. (Measured on an H200: 4096.75 + 1 is 4097.5, and

@@ -50,7 +50,7 @@ struct Mbarriers final : Unit {
   Order order(const Lane& first, const Lane& second) override;
 
   std::map<uintptr_t, Mbarrier> all;
-  // Of each warp and line: how often lanes have executed it that were then the warp's lowest one.
+  // For each warp and line, how often it was executed by a lane that was then the warp's lowest.
   // When lanes end one by one, each of them is.
   struct Executions {
     std::array<uint32_t, kWarpSize> of{};

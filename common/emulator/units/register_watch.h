@@ -29,7 +29,7 @@ class RegisterWatch final : public StackWatch {
     WgmmaWait wait;    // the last one since the wgmma: has left it under way, or has ended it
     bool committed;
   };
-  // Of each 4 bytes of the thread's stack, the last access.
+  // The last access to each 4 bytes of the thread's stack.
   struct Stamp {
     uint32_t fences;           // that the thread had executed
     uint32_t program_counter;  // its lower bits (address_in_image)

@@ -2,7 +2,7 @@
 //
 //   __shared__ float tile[32][33];
 //
-// becomes (scripts/fa_tools/product/cuda_source.py) a struct with that member and a reference to
+// becomes (common/emulator/programs/cuda_source.py) a struct with that member and a reference to
 // the CTA's own copy of it.
 #pragma once
 

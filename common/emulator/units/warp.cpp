@@ -247,7 +247,8 @@ double exp2_double(double x) {
 // ex2.approx.ftz.f32 as an H200 computes it: a table of 64 parabolas, summed in whole numbers. The
 // design is that of S. Oberman and M. Siu, "A High-Performance Area-Efficient Multifunction
 // Interpolator" (ARITH 2005); the numbers and what is cut off were found by fitting the H200's
-// results for all floats in [1, 2), which they give bit by bit (tests/golden/ex2_probe.cu).
+// results for all floats in [1, 2), which they give bit by bit
+// (common/emulator/tests/golden/ex2_probe.cu).
 //
 // With 2^f on [k/64, (k+1)/64) as a parabola in the remainder: 2^25 times its value at k/64, 2^15
 // times its slope (but for rounding), 2^11 times half its curvature.

@@ -39,7 +39,7 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 // __shared__, <<<>>> and variables of the device are rewritten before the compiler sees them
-// (scripts/fa_tools/product/cuda_source.py); the kernels of the book have none of them.
+// (common/emulator/programs/cuda_source.py); the kernels of the book have none of them.
 
 #define threadIdx (::emu::current_lane->thread_idx)
 #define blockIdx (::emu::current_lane->cta->block_idx)

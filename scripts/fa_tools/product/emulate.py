@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import os
 import platform
 import re
@@ -13,8 +14,13 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from fa_tools.product import cuda_source, verdicts
+from fa_tools.product import verdicts
 from fa_tools.tools import ROOT, Parser, busy, check_writable, fail, relative, set_up
+
+# The translator lies with what it translates for, outside of this package.
+spec = importlib.util.spec_from_file_location("cuda_source", ROOT / "common/emulator/programs/cuda_source.py")
+cuda_source = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cuda_source)
 
 UNSET = ("-Wuninitialized", "-Wmaybe-uninitialized", "-Wreturn-type")  # of g++; clang++ has another name for the second
 # Of a * b + c, in functions for which common/emulator/units/warp.h asks for it. g++'s pass is one of its expensive ones.

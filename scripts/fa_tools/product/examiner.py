@@ -13,7 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fa_tools.product import cuda_source, emulate, sass
+from fa_tools.product import emulate, sass
 from fa_tools.tools import ROOT, Refused, relative, write_whole
 
 PATTERNS = ("02_online_softmax", "04_wmma")  # whose commands of the build are those of kernels without and with Tensor Cores
@@ -157,7 +157,7 @@ class Examiner:
         self.sources.mkdir(exist_ok=True)
 
     def program(self, path):
-        """The program that a source becomes. Raises emulate.CompileError or cuda_source.Refused."""
+        """The program that a source becomes. Raises emulate.CompileError or emulate.cuda_source.Refused."""
         if not self.task.is_kernel:
             return emulate.compile_file(path, seconds=COMPILING)
         digest = hashlib.sha256(path.read_bytes() + f"{self.environment} {path}".encode()).hexdigest()
@@ -216,7 +216,7 @@ class Examiner:
             return json.loads(cache.read_text(encoding="utf-8"))
         try:
             program = self.program(path)
-        except (emulate.CompileError, cuda_source.Refused) as problem:
+        except (emulate.CompileError, emulate.cuda_source.Refused) as problem:
             result = {"compiles": False, "message": str(problem), "runs": {}}
         else:
             result = {"compiles": True, "message": "", "runs": self.run(program, [""])[""]}
