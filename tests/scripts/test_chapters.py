@@ -1,12 +1,11 @@
-"""Every kernel has a whole chapter: the parts of its frame in their order, each with what belongs to it. Chapter 00, and the online
-softmax of 02: against three passes, its program, the solutions, and the arithmetic of the text."""
+"""Every kernel has a whole chapter: the parts of its frame in their order, each with what belongs to it. The online softmax: against three
+passes, and its program. Sentences with a figure that is calculated."""
 
 import io
 import math
 import random
 import re
 import statistics
-import struct
 import unittest
 from contextlib import redirect_stdout
 
@@ -16,11 +15,14 @@ from test_commands import commands_in
 
 from fa_tools import tools
 from fa_tools.cards import BOOK, EMULATOR
+from fa_tools.laboratory import measure
 from fa_tools.patches import SOLUTION
 from fa_tools.press import prose
 from fa_tools.press.doc_tables import chapters_of
+from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import timeline
 from fa_tools.press.figures.first_pictures import FORMATS, kernels as measured_kernels, largest
+from fa_tools.product import shapes
 from fa_tools.product.intensity import intensity
 from fa_tools.product.limits import attention_flops, machine_named
 from fa_tools.product.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
@@ -99,7 +101,15 @@ def also_beyond(check):
 
 class Whole(ScriptTest):
     def test_numbers(self):
+        """Each that has been measured has a step of the map, too. An idea may be there before."""
         self.assertEqual([kernel[:2] for kernel in KERNELS], [f"{i:02}" for i in range(1, len(KERNELS) + 1)])
+        self.assertTrue(all(fact(kernel, "idea") for kernel in MEASURED))
+        self.assertEqual(MEASURED, KERNELS[:len(MEASURED)])
+
+    def test_chapter_00(self):
+        exercises = re.split(r"^\*\*\d\. ", CHAPTER.split("## Exercises")[1], flags=re.MULTILINE)[1:]
+        self.assertEqual([text.count("<details>\n<summary>Solution</summary>\n\n") for text in exercises], [1, 1])
+        self.assertGreaterEqual(len(GUESS.findall(CHAPTER)), 1)
 
     @of_each_chapter
     def test_parts_in_order(self, chapter, _before, _after):
@@ -205,52 +215,6 @@ class Whole(ScriptTest):
             # scripts/fa solutions has built it and held it to the oracle, on hard inputs too.
             self.assertEqual((record["kernel"], record["status"]), (KERNELS[int(name[:2]) - 1], "passed"), name)
 
-    def test_phases_of_a_ring(self):
-        """The table of chapter 12, by what the excerpts above it say."""
-        stages = constant("12", "kStages")
-        rows = re.findall(r"^\| (\d) \| (\d) \| (\d) \| (\d) \| (\d) \| (?:no phase|phase (-?\d) of `empty\[(\d)\]` is over: tile (\d))",
-                          Chapter("12_tma").parts["The picture"], re.MULTILINE)
-        self.assertEqual([tuple(map(int, filter(None, row))) for row in rows], [
-            (n, n % stages, n // stages, n // stages % 2, (n // stages + 1) % 2,
-             *((n // stages - 1, n % stages, n - stages) if n >= stages else ())) for n in range(6)])
-
-    def test_pauses_of_recorded_products(self):
-        """Chapters 11 to 13 say in how many of the cycles from the first product to the last one none is under way, and 12 draws it."""
-        for kernel in ("11_wgmma", "12_tma", "13_warp_specialization"):
-            events = timeline.load(f"{tools.RESULTS}/{BOOK}/timelines.jsonl#{kernel[:2]}")["traceEvents"]
-            (row,) = [e["pid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "Products under way"]
-            products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == row)
-            first = over = products[0][0]
-            pauses = []
-            for begin, end in products:
-                pauses += [begin - over] if begin > over else []
-                over = max(over, end)
-            text = " ".join((ROOT / "docs" / f"{kernel}.md").read_text(encoding="utf-8").split())
-            self.assertIn(f"no product is under way in {100 * sum(pauses) / (over - first):.0f} %", text)
-            if kernel < "13":  # the bar of chapter 12: four tiles of 2,048 cycles, the rest with a product, and without one
-                shares = (4 * 2048, over - first - sum(pauses) - 4 * 2048, sum(pauses))
-                bar = "".join(sign * round(cycles / 250) for sign, cycles in zip("#+.", shares))
-                self.assertIn(f"kernel {kernel[:2]}   {bar}\n", (ROOT / "docs" / "12_tma.md").read_text(encoding="utf-8"))
-        first, second, third = (f"{pause:,.0f}" for pause in pauses[:3])  # of kernel 13
-        self.assertIn(f"none is under way for {first} cycles, after the second for {second}, then for {third}", text)
-
-    def test_the_boundary_of_a_recording(self):
-        """Chapter 15 says how far apart warp 0 starts its QK, in an ordinary iteration, at the boundary and after it."""
-        events = timeline.load(f"{tools.RESULTS}/{BOOK}/timelines.jsonl#15")["traceEvents"]
-        rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        events = [e for e in events if e["ph"] == "X"]
-        (wait,) = [e["ts"] for e in events if rows[e["pid"], e["tid"]] == "warp 0" and e["name"].startswith("waits: ")
-                   and "q_full[t % 2]" in e["args"]["statement"]]
-        products = sorted(e["ts"] for e in events if e["pid"] == 2 and rows[e["pid"], e["tid"]] in ("warp 0", "warp 0 (2)"))
-        starts = products[1::2]  # the prologue has a QK alone
-        steps = [after - before for before, after in zip(starts, starts[1:])]
-        at = next(i for i, start in enumerate(starts) if start > wait)
-        others = [*steps[:at], *steps[at + 2 :]]
-        text = " ".join((ROOT / "docs" / "15_persistent.md").read_text(encoding="utf-8").split())
-        ordinary, boundary, after = (f"{round(step, -2):,.0f}" for step in (statistics.median(others), *steps[at : at + 2]))
-        self.assertTrue(f"Ordinary iterations are about {ordinary} cycles apart. The boundary's takes about {boundary} cycles" in text
-                        and f"the next one, which stores O, about {after}." in text, (ordinary, boundary, after))
-
 
 class ThirtyMinutes(ScriptTest):
     def test_each_kernel_on_one_page(self):
@@ -291,10 +255,9 @@ class Beyond(ScriptTest):
                 self.assertIn(kernel, chapters_of(BUGS[met]))
 
 
-# ---- chapter 00, and the online softmax ----------------------------------------------------------------------------------
+# ---- the online softmax ------------------------------------------------------------------------------------------------------------
 
-CHAPTER, NAIVE, ONLINE, WMMA, SPLIT_Q, RESULTS = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (
-    "00_attention", "01_naive", "02_online_softmax", "04_wmma", "06_mma_split_q", "results"))
+CHAPTER, WMMA = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("00_attention", "04_wmma"))
 
 
 def rows(count=40):
@@ -355,114 +318,162 @@ class Program(ScriptTest):
         self.assert_one_sentence(self.run_program("--tile", "5"), "--tile must be between 1 and 4, not 5")
 
 
-class Chapter00(unittest.TestCase):
-    def test_each_exercise_has_its_solution(self):
-        exercises = re.split(r"^\*\*\d\. ", CHAPTER.split("## Exercises")[1], flags=re.MULTILINE)[1:]
-        self.assertEqual(len(exercises), 2)
-        for text in exercises:
-            self.assertIn("<details>\n<summary>Solution</summary>\n\n", text)
+# ---- sentences with a figure that is calculated, and so has no record to name ----------------------------------------------
 
-    def test_guesses(self):
-        self.assertGreaterEqual(len(GUESS.findall(CHAPTER)), 1)
+H200 = machine_named(BOOK)[1]
+SM, SECONDS = H200["sm"], 1.83e9  # cycles of one, at the clock of the data sheet
 
-    def test_balance(self):
-        """Exercise 1."""
-        _, machine = machine_named(BOOK)
-        tokens = math.ceil(2 * machine["tflops"]["tensor"] / machine["tb_per_s"]["hbm"])
-        self.assertIn(f"so {tokens} tokens are enough", CHAPTER)
-        needed = machine["tflops"]["tensor"] / machine["tb_per_s"]["l2"]
-        enough = next(m for m in range(64, 129) if m * 4096 / (m + 4096) >= needed)
-        few, many = (intensity("l2", m, 64, 128, 4096).intensity for m in (64, 128))
-        self.assertEqual((few, many), tuple(m * 4096 / (m + 4096) for m in (64, 128)))
-        self.assertIn(f"At 4096 tokens {enough} queries reach it: 64 have {few:.1f}, and 128 have {many:.1f}.", CHAPTER)
-        self.assertLess(machine["sm"]["wgmma_flops"] / 37, many)  # "enough even for the 37 bytes per cycle and SM"
 
-    def test_states_of_a_few_keys(self):
-        """Exercise 5 of chapter 02."""
-        parts = [add_tile(NOTHING, SCORES[keys], VALUES[keys])[0] for keys in (slice(3), slice(3, 6))]
-        words = " ".join(ONLINE.split())
-        for state in (*parts, merge(*parts)):
-            self.assertIn(f"({state.m:g}, {state.l:.4f}, {state.o:.4f})", words)
+def words_of(page):
+    """In one line, without comments."""
+    return " ".join(re.sub(r"<!--.*?-->", "", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), flags=re.DOTALL).split())
 
-    def test_rounding(self):
-        """Exercise 4 of chapter 04: the program prints what the chapter shows, and its bf16 is the type."""
-        code, shown = re.search(r"```python\n(import math, struct\n.*?)```\n\n```text\n(.*?)```\n", WMMA, re.DOTALL).groups()
-        names, printed = {}, io.StringIO()
-        with redirect_stdout(printed):
-            exec(code, names)
-        self.assertEqual(printed.getvalue(), shown)
-        self.assertEqual([names["bf16"](x) for x in (1 + 2**-8, 1 + 3 * 2**-8, -2.0)], [1, 1 + 2**-6, -2])
-        self.assertEqual(names["fp16"](65504.0), 65504)
-        self.assertRaises(OverflowError, struct.pack, "<e", 65520.0)
 
-    def test_intensity_with_the_softmax(self):
+def of_balance():
+    needed = H200["tflops"]["tensor"] / H200["tb_per_s"]["l2"]
+    enough = next(m for m in range(64, 129) if m * 4096 / (m + 4096) >= needed)
+    few, many = (intensity("l2", m, 64, 128, 4096).intensity for m in (64, 128))
+    yield "00_attention", f"so {math.ceil(2 * H200['tflops']['tensor'] / H200['tb_per_s']['hbm'])} tokens are enough"
+    yield "00_attention", f"At 4096 tokens {enough} queries reach it: 64 have {few:.1f}, and 128 have {many:.1f}."
+
+
+def of_one_head():
+    hbm, shared = (intensity(level, 64, 64, 128, 4096) for level in ("hbm", "shared"))
+    gflops = attention_flops(1, 1, 4096, 128) / 1e9
+    yield "00_attention", f"= {gflops:.1f} GFLOP, so 64 heads are {64 * gflops:.0f}."
+    yield "00_attention", f"At 4096 tokens we have {hbm.intensity:,.0f} FLOPs for every byte."
+    yield "06_mma_split_q", f"64 · {(shared.bytes / 64 - 16 * 1024) / 64 / 128:,.0f} · 128 bytes and the 16 KB of Q are {shared.bytes / 64e6:.2f} MB"
+
+
+def of_full_speed():
+    per_cycle = SM["count"] * SM["wgmma_flops"]
+    share = {1 / 8: "an eighth"}[4 * 128 / SM["wgmma_flops"]]
+    yield "00_attention", f"All SMs together do {per_cycle:,} FLOPs per cycle"
+    yield "00_attention", f"At $D = 128$ the Tensor Cores need {share} of a cycle for both products of that score"
+    for clock in (1.98, 1.83, 1.81):
+        yield "results", f"| 4,096 | 100 % | {clock} | {per_cycle * clock / 1e3:,.0f} |"
+
+
+def of_a_layer():
+    def share(tokens, width):
+        attention = attention_flops(1, width // 128, tokens, 128) / tokens
+        return {0.5: "equal", 0.8: "four fifths"}[attention / (attention + 24 * width**2)]
+
+    yield "00_attention", (f"The two are {share(12288, 2048)} at $N = 6 d$, which is about twelve thousand tokens; at four times that length, "
+                           f"attention is {share(49152, 2048)}")
+    yield "00_attention", f"at $N = 6 d$ = {6 * 8192:,} tokens."
+
+
+def of_numbers():
+    ends = {name: f"{math.log(largest(*FORMATS[name])):.1f}" for name in FORMATS}
+    yield "00_attention", f"In fp32 $e^x$ overflows beyond $x = {ends['fp32']}$"
+    yield "04_wmma", f"$e^x$ overflows it beyond $x = {ends['fp16']}$"
+    parts = [add_tile(NOTHING, SCORES[keys], VALUES[keys])[0] for keys in (slice(3), slice(3, 6))]
+    for state in (*parts, merge(*parts)):
+        yield "02_online_softmax", f"({state.m:g}, {state.l:.4f}, {state.o:.4f})"
+    code = re.search(r"```python\n(import math, struct\n.*?)```\n", WMMA, re.DOTALL)[1]
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(code, {})
+    yield "04_wmma", f"```text {' '.join(printed.getvalue().split())} ```"
+    bugs = re.search(r"\*\*(\d+) of (\d+) bugs give right numbers on ordinary inputs", words_of("bugs"))
+    yield "01_naive", f"[{'Nearly a third' if 0.28 < int(bugs[1]) / int(bugs[2]) < 0.334 else 'Another share'} of the seeded bugs]"
+
+
+def of_a_ring():
+    stages = constant("12", "kStages")
+    for n in range(6):
+        over = f"phase {n // stages - 1} of `empty[{n % stages}]` is over: tile {n - stages} is released" if n >= stages else "no phase came before,"
+        yield "12_tma", f"| {n} | {n % stages} | {n // stages} | {n // stages % 2} | {(n // stages + 1) % 2} | {over}"
+
+
+def recorded(number):
+    """The events of a kernel's recording, and the name of each row."""
+    events = timeline.load(f"{tools.RESULTS}/{BOOK}/timelines.jsonl#{number}")["traceEvents"]
+    return [e for e in events if e["ph"] == "X"], {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}, {
+        e["args"].get("name"): e["pid"] for e in events if e["ph"] == "M"}
+
+
+def of_pauses():
+    """Between products, from the first to the last one; chapter 12 draws them."""
+    for kernel in ("11_wgmma", "12_tma", "13_warp_specialization"):
+        events, _, rows = recorded(kernel[:2])
+        products = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["pid"] == rows["Products under way"])
+        first = over = products[0][0]
+        pauses = []
+        for begin, end in products:
+            pauses += [begin - over] if begin > over else []
+            over = max(over, end)
+        yield kernel, f"no product is under way in {100 * sum(pauses) / (over - first):.0f} %"
+        if kernel < "13":  # the bar: four tiles of 2,048 cycles, the rest with a product, and without one
+            shares = (4 * 2048, over - first - sum(pauses) - 4 * 2048, sum(pauses))
+            yield "12_tma", f"kernel {kernel[:2]} {''.join(sign * round(cycles / 250) for sign, cycles in zip('#+.', shares))} "
+    one, two, three = (f"{pause:,.0f}" for pause in pauses[:3])
+    yield "13_warp_specialization", f"none is under way for {one} cycles, after the second for {two}, then for {three}"
+
+
+def of_a_boundary():
+    """How far apart warp 0 starts its QK, in an ordinary iteration, at the boundary and after it."""
+    events, rows, _ = recorded("15")
+    (wait,) = [e["ts"] for e in events if rows[e["pid"], e["tid"]] == "warp 0" and e["name"].startswith("waits: ")
+               and "q_full[t % 2]" in e["args"]["statement"]]
+    starts = sorted(e["ts"] for e in events if e["pid"] == 2 and rows[e["pid"], e["tid"]] in ("warp 0", "warp 0 (2)"))[1::2]  # the prologue has a QK alone
+    steps = [after - before for before, after in zip(starts, starts[1:])]
+    at = next(i for i, start in enumerate(starts) if start > wait)
+    ordinary, boundary, after = (f"{round(step, -2):,.0f}" for step in (statistics.median([*steps[:at], *steps[at + 2:]]), *steps[at:at + 2]))
+    yield "15_persistent", f"Ordinary iterations are about {ordinary} cycles apart. The boundary's takes about {boundary} cycles"
+    yield "15_persistent", f"the next one, which stores O, about {after}."
+
+
+def of_query_tiles():
+    rules = {tokens: schedules.rules(2**18 // tokens, tokens // schedules.TILE, schedules.section_heads(tokens, 2**18 // tokens))
+             for tokens in (512, 1024, 16384)}
+    third, other = (schedules.dealt(rules[tokens][0].order, schedules.sms(), False)[sm] for tokens, sm in ((512, 3), (16384, 67)))
+    (most,), pairs = {piece.tiles for piece in third}, schedules.Rule("", [(0, 9)] * 1024, False)
+    yield "beyond/causal", f"So CTA 3 gets the longest tile of a head in every round: {len(third)} rounds of {most} key tiles"
+    yield "beyond/causal", "CTA 67 has tile {} of one head, tile {} of the next one, and so on up to tile {},".format(*(other[i].tiles - 1 for i in (0, 1, -1)))
+    yield "beyond/causal", (f"The busiest SM has {schedules.busiest(pairs) // 9} pairs, {schedules.busiest(pairs)} key tiles, and the rule with "
+                            f"sections {schedules.busiest(rules[1024][3])}.")
+    yield "beyond/causal", f"So there are 2 + 3 + … + 9 = {sum(schedules.key_tiles(row, 1024, 1124) for row in range(0, 1024, 128))} tiles"
+
+
+def of_pieces():
+    one, many, rounds = (schedules.cut(*problem) for problem in ((16, 16, 1, 16384), (8, 1, 1, 131072), (800, 200, 1, 4096)))
+    own, shared = schedules.cut(64, 64, 1, 4096), schedules.cut(64, 4, 1, 4096)
+    eighths = {(7, 8): "seven or eight"}[many.blocks // many.pieces, many.busiest]
+    merges = (3 + 1) * 32 * 16  # in three CTAs the warps' parts, in the last of them the CTAs'
+    stage, seeds = 128 * 128 * 2, {len(entry.each) for entry in measure.manifest() if entry.group == "shapes"}
+    for sentence in (
+            f"piece 3 of {one.pieces}, of {one.blocks} blocks: from {one.blocks} · 3 / {one.pieces} = {one.blocks * 3 // one.pieces} "
+            f"to below {one.blocks} · 4 / {one.pieces} = {one.blocks * 4 // one.pieces}",
+            f"one query tile is cut into {many.pieces} pieces of {eighths} blocks",
+            f"and {2 * schedules.sms() - rounds.tiles} SMs are idle in a second round",
+            f"There are {own.tiles} tiles of {own.blocks} blocks, so {schedules.sms()} / {own.tiles} = {own.pieces} pieces, "
+            f"{own.tiles * own.pieces} CTAs and {own.busiest} blocks each.",
+            f"only {shared.blocks} blocks each, so {shared.pieces} pieces, {shared.tiles * shared.pieces} CTAs and one block each",
+            f"K and V are {16 * 16384 * 256 * 2 >> 20} MiB", f"the bytes take {16 * 16384 * 256 * 2 / H200['tb_per_s']['hbm'] / 1e6:.0f} µs",
+            f"three stages of {2 * stage >> 10} KiB, and two of them are under way: {4 * stage >> 10} KiB", f"The sum is {merges:,}.",
+            *(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k ```" for rows in (1, 16)),
+            *(f"with {({4: 'four'})[count]} seeds we have {count * shapes.COUNT} problems" for count in seeds)):
+        yield "beyond/split_keys", sentence
+
+
+class Sentences(ScriptTest):
+    def test_they_say_what_is_calculated(self):
+        for subject in (of_balance, of_one_head, of_full_speed, of_a_layer, of_numbers, of_a_ring, of_pauses, of_a_boundary, of_query_tiles, of_pieces):
+            for page, sentence in subject():
+                with self.subTest(f"{subject.__name__}: {sentence}"):
+                    self.assertIn(sentence, words_of(page))
+
+    def test_ceilings_are_in_one_place(self):
+        for path in sorted((ROOT / "docs").rglob("*.md")):
+            text = re.sub(r"<!--.*?-->", "", without_code(path.read_text(encoding="utf-8")), flags=re.DOTALL)
+            self.assertEqual(len(re.findall(r"(?<![\d,.])(?:979|989|1,071)(?![\d,.]\d)", text)), 3 * (path.name == "results.md"), path.name)
+
+    def test_an_intensity_with_the_softmax(self):
         """As Flash Attention from Scratch counts a tile of queries against all keys."""
         tile = 2 * 64 * 32 * 128 + 64 * (5 * 32 + 128 + 4)
         self.assertAlmostEqual(intensity("l2", 64, 32, 128, 4096, softmax=True).intensity,
                                tile * (4096 // 32) / (128 * 2 * (64 + 4096) * 2))
-
-    def test_intensity_of_one_head(self):
-        self.assertEqual(f"{attention_flops(1, 1, 4096, 128) / 1e9:.1f}", "8.6")
-        hbm, shared = (intensity(level, 64, 64, 128, 4096) for level in ("hbm", "shared"))
-        self.assertEqual((f"{hbm.bytes / 1e6:.1f}", hbm.intensity), ("4.2", 2048))
-        self.assertIn("= 8.6 GFLOP, so 64 heads are 550.", CHAPTER)
-        self.assertIn("At 4096 tokens we have 2,048 FLOPs for every byte.", CHAPTER)
-        self.assertEqual((f"{shared.bytes / 1e6:.0f}", shared.bytes / 64), ("739", 64 * 1408 * 128 + 16 * 1024))
-        self.assertIn(f"64 · 1,408 · 128 bytes and the 16 KB of Q are {shared.bytes / 64e6:.2f} MB", SPLIT_Q)
-
-    def test_full_speed(self):
-        """What the chapter says of it in cycles, and what "Ceilings" in the results makes of it at several clocks, in one place."""
-        _, machine = machine_named(BOOK)
-        sm, per_cycle = machine["sm"], machine["sm"]["count"] * machine["sm"]["wgmma_flops"]
-        self.assertEqual(f"{per_cycle:,}", "540,672")
-        self.assertIn("All SMs together do 540,672 FLOPs per cycle", CHAPTER)
-        self.assertEqual(f"{attention_flops(4, 16, 4096, 128) / per_cycle / 1.83e9 * 1e3:.2f}", "0.56")
-        self.assertEqual(round(machine["tb_per_s"]["hbm"] * 1e12 / sm["count"] / 1.83e9), 20)
-        ceilings = re.sub(r"<!--.*?-->", "", RESULTS.partition("\n### Ceilings\n")[2])
-        for clock in (1.98, 1.83, 1.81):
-            self.assertRegex(ceilings, rf"\| 4,096 \| 100 % \| {clock} \| {per_cycle * clock / 1e3:,.0f} \|")
-        for path in sorted((ROOT / "docs").rglob("*.md")):
-            text = re.sub(r"<!--.*?-->", "", without_code(path.read_text(encoding="utf-8")), flags=re.DOTALL)
-            with self.subTest(path.name):
-                self.assertEqual(len(re.findall(r"(?<![\d,.])(?:979|989|1,071)(?![\d,.]\d)", text)), 3 * (path.name == "results.md"))
-
-    def test_a_step_of_the_map_per_kernel(self):
-        """Of each that has been measured. An idea may be there before."""
-        self.assertTrue(all(fact(kernel, "idea") for kernel in MEASURED))
-        self.assertEqual(MEASURED, KERNELS[:len(MEASURED)])
-
-    def test_cycles_of_a_score(self):
-        """What chapter 00 says of exponentials and products."""
-        sm = machine_named(BOOK)[1]["sm"]
-        self.assertEqual(1 / sm["exp2"], 1 / 16)
-        self.assertEqual(4 * 128 / sm["wgmma_flops"], 1 / 8)
-        self.assertIn("At $D = 128$ the Tensor Cores need an eighth of a cycle for both products of that score", CHAPTER)
-
-    def test_attention_beside_the_rest_of_a_layer(self):
-        """What "Why attention" says of one layer, per token, and exercise 2."""
-        def share(tokens, width):
-            attention = attention_flops(1, width // 128, tokens, 128) / tokens
-            return attention / (attention + 24 * width**2)
-        self.assertEqual([share(tokens, 2048) for tokens in (12288, 49152)], [0.5, 0.8])
-        self.assertIn("The two are equal at $N = 6 d$, which is about twelve thousand tokens; at four times that length, attention is four fifths",
-                      CHAPTER)
-        self.assertEqual(share(49152, 8192), 0.5)
-        self.assertIn("at $N = 6 d$ = 49,152 tokens.", CHAPTER)
-
-    def test_formats(self):
-        self.assertEqual([1 + sum(FORMATS[name]) for name in ("fp32", "bf16", "fp16")], [32, 16, 16])
-        self.assertEqual(largest(*FORMATS["fp16"]), 65504)
-        self.assertEqual(f"{largest(*FORMATS['fp32']):.9g}", "3.40282347e+38")
-        ends = {name: f"{math.log(largest(*FORMATS[name])):.1f}" for name in FORMATS}
-        self.assertEqual(ends["fp32"], ends["bf16"])
-        self.assertIn(f"In fp32 $e^x$ overflows beyond $x = {ends['fp32']}$", CHAPTER)
-        self.assertIn(f"$e^x$ overflows it beyond $x = {ends['fp16']}$", WMMA)
-
-    def test_share_of_bugs_that_ordinary_inputs_miss(self):
-        bugs = (ROOT / "docs" / "bugs.md").read_text(encoding="utf-8")
-        right, of_all = map(int, re.search(r"\*\*(\d+) of (\d+) bugs give right numbers on ordinary inputs", bugs).groups())
-        self.assertIn("[Nearly a third of the seeded bugs]", NAIVE)
-        self.assertTrue(0.28 < right / of_all < 0.334, right / of_all)
 
 
 if __name__ == "__main__":

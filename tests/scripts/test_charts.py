@@ -17,7 +17,6 @@ from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_
 from fa_tools.cards import BOOK
 from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import beyond_tables, chart, cycles
-from fa_tools.press.charts import training
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.doc_tables import pieces
@@ -126,14 +125,6 @@ class Cycles(SpecTest):
                 self.assertEqual(("ends" in launch.parts, "within" in launch.parts, "both" in launch.parts),
                                  (True, True, False) if launch.miss <= cycles.CLOSE else (False, False, True))
 
-    def test_a_line_and_the_lengths_it_is_fitted_to(self):
-        a, b, miss = cycles.line_through([(4, 1400), (8, 1800), (32, 4200)])
-        self.assertEqual([round(value, 6) for value in (a, b, miss)], [1000, 100, 0])
-        self.assertGreater(cycles.line_through([(4, 1400), (8, 1900), (32, 4200)])[2], 0.02)
-        self.assertEqual(cycles.line_through([(4, 1400), (8, 1800)])[2], math.inf)
-        records = [{"seq_len": tokens, "round_clock_mhz": clocks} for tokens, clocks in ((512, [1980, 1965]), (512, [1905]), (1024, [1980, 1700]))]
-        self.assertEqual(cycles.steady_lengths(records, 1980), [512])
-
 
 class Beside(SpecTest):
     def test_shares_of_each_cards_own_peak(self):
@@ -154,30 +145,6 @@ class Beside(SpecTest):
         self.assertIn("2048 tokens", words(spec))
         self.assertEqual(chart.beside_charts(test, ours, wish), "bench/machines.json does not know the limits of NVIDIA Test")
         self.assertEqual(chart.beside_charts(mine, ours, {**wish, "head_dim": 64}), "both cards have no problem in common")
-
-
-class Losses(unittest.TestCase):
-    """Of a training, from made-up losses."""
-
-    def test_what_is_shown(self):
-        differences = [0.03, *[-0.01] * 9, 0.02, -0.05]
-        steps = [{"step": step, "by_torch": 5.5 - step / 8, "by_fa": 5.5 - step / 8 + more} for step, more in enumerate(differences, 1)]
-        self.assertEqual([(first, last, round(mean, 9)) for first, last, mean in training.mean_differences(steps)], [(1, 10, -0.006), (11, 12, -0.015)])
-        for theme in (CHARTS_LIGHT, CHARTS_DARK._replace(phone=True)):
-            spec = training.losses_chart({"torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "steps": steps}, theme)
-            losses, apart = spec["vconcat"]
-            for line, whose in zip(losses["layer"], ("by_torch", "by_fa"), strict=True):
-                self.assertEqual([(row["kernel"], row["step"], row["loss"]) for row in line["data"]["values"]],
-                                 [(training.WHOSE[whose], each["step"], each[whose]) for each in steps])
-            self.assertEqual([round(row["difference"], 9) for row in apart["data"]["values"]], differences)
-            self.assertEqual([(row["first"], row["last"], round(row["difference"], 9)) for row in apart["layer"][2]["data"]["values"]],
-                             [(0.5, 10.5, -0.006), (10.5, 12.5, -0.015)])
-            said = " ".join(spec["title"]["subtitle"])
-            self.assertIn("PyTorch 2.11.0", said)
-            self.assertIn("at most 0.0150", said)
-            spans = [high - low for low, high in (panel["layer"][1]["encoding"]["y"]["scale"]["domain"] for panel in (losses, apart))]
-            self.assertIn(f"Below, {apart['height'] / spans[1] * spans[0] / losses['height']:.0f} times as tall", said)
-            self.assertGreater(spans[1], 0.1)  # no step is outside
 
 
 class Spread(SpecTest):
@@ -553,21 +520,6 @@ class Schedules(unittest.TestCase):
         piece = schedules.Piece
         self.assertEqual(schedules.open_heads([[piece(0, 2, 0), piece(2, 1, 1)], [piece(0, 1, 1), piece(1, 1, 2)]]), 3)
 
-    def test_what_the_chapter_says(self):
-        text = " ".join((ROOT / "docs" / "beyond" / "causal.md").read_text(encoding="utf-8").split())
-        shares = {tokens: schedules.rules(2**18 // tokens, tokens // schedules.TILE, schedules.section_heads(tokens, 2**18 // tokens))
-                  for tokens in (512, 1024, 16384)}
-        (mine,) = schedules.dealt(shares[512][0].order, schedules.sms(), False)[3:4]
-        self.assertEqual({piece.tiles for piece in mine}, {4})
-        self.assertIn(f"So CTA 3 gets the longest tile of a head in every round: {len(mine)} rounds of 4 key tiles", text)
-        mine = schedules.dealt(shares[16384][0].order, schedules.sms(), False)[67]
-        self.assertEqual([piece.tiles - 1 for piece in mine], list(range(67, 128, 4)))
-        self.assertEqual(sum(piece.tiles for piece in mine), schedules.busiest(shares[16384][0]))
-        pairs = schedules.Rule("", [(0, 9)] * 1024, False)
-        self.assertIn(f"The busiest SM has {schedules.busiest(pairs) // 9} pairs, {schedules.busiest(pairs)} key tiles, and the rule with "
-                      f"sections {schedules.busiest(shares[1024][3])}.", text)
-        self.assertIn(f"So there are 2 + 3 + … + 9 = {sum(schedules.key_tiles(row, 1024, 1124) for row in range(0, 1024, 128))} tiles", text)
-
 
 class Pieces(unittest.TestCase):
     """What the chapter on split_keys says beside its table of pieces."""
@@ -585,29 +537,6 @@ class Pieces(unittest.TestCase):
             self.assertLessEqual(cut.pieces, cut.blocks)
             self.assertGreaterEqual(cut.busiest * schedules.sms(), cut.tiles * cut.blocks)
             self.assertTrue(cut.pieces == 1 or cut.tiles * cut.pieces <= schedules.sms(), problem)
-
-    def test_what_the_chapter_says(self):
-        text = " ".join((ROOT / "docs" / "beyond" / "split_keys.md").read_text(encoding="utf-8").split())
-        one, many = schedules.cut(16, 16, 1, 16384), schedules.cut(8, 1, 1, 131072)
-        self.assertIn(f"piece 3 of {one.pieces}, of {one.blocks} blocks: from {one.blocks} · 3 / {one.pieces} = {one.blocks * 3 // one.pieces} "
-                      f"to below {one.blocks} · 4 / {one.pieces} = {one.blocks * 4 // one.pieces}", text)
-        self.assertIn(f"one query tile is cut into {many.pieces} pieces of seven or eight blocks", text)
-        self.assertEqual((many.blocks // many.pieces, many.busiest), (7, 8))
-        rounds = schedules.cut(800, 200, 1, 4096)
-        self.assertIn(f"and {2 * schedules.sms() - rounds.tiles} SMs are idle in a second round", text)
-        own, shared = schedules.cut(64, 64, 1, 4096), schedules.cut(64, 4, 1, 4096)
-        self.assertIn(f"There are {own.tiles} tiles of {own.blocks} blocks, so 132 / {own.tiles} = {own.pieces} pieces, "
-                      f"{own.tiles * own.pieces} CTAs and {own.busiest} blocks each.", text)
-        self.assertIn(f"only {shared.blocks} blocks each, so {shared.pieces} pieces, {shared.tiles * shared.pieces} CTAs and one block each", text)
-        keys, row_bytes = 16384, 128 * 2
-        self.assertIn(f"K and V are {16 * keys * row_bytes * 2 >> 20} MiB", text)
-        self.assertIn(f"three stages of {128 * row_bytes * 2 >> 10} KiB, and two of them are under way: {2 * 128 * row_bytes * 2 >> 10} KiB", text)
-        # What the third exercise counts is what the emulator's output shows: merges of each row, the loops, their first rescaling.
-        merges = (3 + 1) * 32 * 16  # in three CTAs the warps' parts, in the last of them the CTAs'
-        self.assertIn(f"The sum is {merges:,}.", text)
-        for rows in (1, 16):
-            self.assertIn(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k ```", text)
-        self.assertIn(f"the bytes take {16 * keys * row_bytes * 2 / 4.8e6:.0f} µs", text)
 
 
 if __name__ == "__main__":

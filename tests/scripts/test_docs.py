@@ -11,9 +11,7 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_
 
 from fa_tools import patches, tools
 from fa_tools.cards import BOOK, EMULATOR
-from fa_tools.laboratory import measure
 from fa_tools.press import beyond_tables, sync
-from fa_tools.product import shapes
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -131,84 +129,8 @@ class SyncDocs(ScriptTest):
         self.run_script(SCRIPTS / "fa", "sync", "--check", code=0)
 
 
-class Fp8(unittest.TestCase):
-    """The tables of what was measured in FP8, of records that are made here."""
-
-    def table(self, which, **files):
-        with mock.patch.object(beyond_tables, "records", lambda file, name: files.get(name, [])):
-            return list(beyond_tables.table(which))
-
-    def record(self, kernel="beyond/fp8", fp8="head", seq_len=4096, **more):
-        error = {"rel": 0.03, "rel_unrounded": 0.0534, "rmse": 0.00123, **more.pop("error", {})}
-        record = beyond(cuda_record(kernel, 1000.0, seq_len), **({"fp8": fp8} if fp8 else {}))
-        return {**record, "error": error, "copy": None, **more}
-
-    def test_speed_by_length_and_input(self):
-        ratio = {"peer/fa3_fp8": 1.25, "peer/cudnn_fp8": 1.1}
-        normal, peer = self.record(ratio=ratio), self.record("peer/cudnn_fp8", tflops=909.0)
-        self.assertEqual(self.table("speed", d128=[normal, peer], causal=[self.record(seq_len=512)])[2:], [
-            "| `beyond/fp8`, head_dim 128 | – | 1000 (1.10) |", "| `beyond/fp8`, causal | 1000 | – |"])
-        spread = [self.record(score_std=std, tflops=tflops, ratio=ratio) for std, tflops in ((4, 800.0), (20, 700.0))]
-        self.assertEqual(self.table("inputs", d128=[normal, peer], scores=spread, outliers=[self.record(fp8="rotated")])[2:], [
-            "| `normal` | 1000 | – | 909 | 1.10 |", "| scores of 4 nats | 800 | – | – | 1.10 |",
-            "| scores of 20 nats | 700 | – | – | 1.10 |", "| `outliers` | – | – | – | – |", "| `outliers`, rotated | 1000 | – | – | – |"])
-
-    def test_rounding_beside_a_copy(self):
-        rounded = {"rounding_ms": 0.1, "rounding_bytes": 300_000_000}
-        records = [self.record(**rounded, copy=4000.0), self.record("ceiling/copy"), self.record(fp8="tile", **rounded)]
-        self.assertEqual(self.table("rounding", rounding=records)[2:], [
-            "| `fp8 --fp8 head` | 100 | 3000 | 75 |", "| `fp8 --fp8 tile` | 100 | 3000 | – |"])
-
-    def test_errors_side_by_side(self):
-        in_16_bits = {**cuda_record("15_persistent", seq_len=4096), "error": {"rel_unrounded": 0.0023, "rmse": 6e-5}}
-        wrong = self.record("peer/fa3_fp8", status="wrong", error={"rel_unrounded": 0.185})
-        gone = self.record("peer/cudnn_fp8", status="wrong", error={"rel_unrounded": None})
-        records = [self.record(seq_len=16384), in_16_bits, self.record(), self.record(fp8="rotated", error={"rmse": 0.001}), wrong, gone]
-        self.assertEqual(self.table("errors", v_mean=records)[2:], [
-            "| `v_mean`, 4,096 | 0.23 | 5.3 | – | 5.3 | 18 | – |", "| `v_mean`, 16,384 | – | 5.3 | – | – | – | – |"])
-        self.assertEqual(self.table("rmse", outliers=records[1:4], v_mean=records)[2:], [
-            "| `outliers`, 4,096 | 0.060 | 1.2 | – | 1.0 | – | – |"])
-
-    def test_before_anything_was_measured(self):
-        for which in beyond_tables.TABLES:
-            self.assertEqual(self.table(which), ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only fp8` does it.)"])
-        with self.assertRaisesRegex(tools.Refused, "^tables of fp8 are speed, inputs, rounding, errors, rmse, not speeds$"):
-            self.table("speeds")
-
-
-class OfGradients(unittest.TestCase):
-    """Those of gradients, likewise."""
-
-    def table(self, which, **files):
-        with mock.patch.object(beyond_tables, "records", lambda file, name: files.get(name, [])):
-            return list(beyond_tables.gradients(which))
-
-    def record(self, kernel="backward/backward", tflops=500.0, seq_len=4096, **more):
-        of_gradients = {"dQ": 0.0025, "dK": 0.00241, "dV": None}
-        return {**beyond(cuda_record(kernel, tflops, seq_len), gradients="any"), "error": {"of_gradients": of_gradients}, **more}
-
-    def test_speed(self):
-        ratio = {"peer/fa3_backward": 1.05, "peer/cudnn_backward": 1.2}
-        records = [self.record(ratio=ratio), self.record("peer/fa3_backward", 476.0), self.record(seq_len=512)]
-        self.assertEqual(self.table("speed", d128=records, causal=[self.record()]), [
-            "|  | N = 512 | N = 4096 |", "|-|-:|-:|", "| `backward`, no mask | 500 | 500 (1.05) |", "| FlashAttention-3, no mask | – | 476 |",
-            "| `backward`, causal | – | 500 |"])
-
-    def test_errors(self):
-        far = self.record(seq_len=128)
-        far["error"] = {"of_gradients": {"dQ": 0.003, "dK": 0.0024, "dV": None}}
-        hard = self.record("backward/backward_mma", score_std=20.0, score_growth="flat")
-        self.assertEqual(self.table("errors", errors_bf16=[self.record(), hard], errors_bf16_groups=[far]), [
-            "|  | `backward` | `backward_mma` |", "|-|-:|-:|", "| bf16, scores of 1 nat | 3.00 / 2.41 / – | – |",
-            "| bf16, scores of 20 nats | – | 2.50 / 2.41 / – |"])
-
-    def test_before_anything_was_measured(self):
-        for which in beyond_tables.OF_GRADIENTS:
-            self.assertEqual(self.table(which), ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only gradients` does it.)"])
-
-
 class OfShapes(ScriptTest):
-    """Those of problems that a seed has drawn, from files of made-up results."""
+    """The tables of problems that a seed has drawn, from files of made-up results."""
 
     def record(self, kernel, seq_len, **ratios):
         """One that passed, with this ratio to each of these peers."""
@@ -256,22 +178,22 @@ class OfShapes(ScriptTest):
         _, worst = self.tables(of_1=[{**self.record("beyond/split_keys", 128, fa3=1.5), "seq_len": 1, "kv_len": 77}])
         self.assertTrue(worst[2].startswith("| bf16, batch 128, 16 heads, 1 query, head_dim 128, causal, 77 keys | one by one |"), worst)
 
-    def test_the_page_says_how_many_problems_there_are(self):
-        seeds = [len(entry.each) for entry in measure.manifest() if entry.group == "shapes"]
-        self.assertEqual(seeds, [4, 4])
-        page = (ROOT / "docs" / "beyond" / "split_keys.md").read_text(encoding="utf-8")
-        self.assertIn(f"with four seeds we have {4 * shapes.COUNT} problems", page)
-
     def test_a_kernel_that_has_changed_since(self):
         spread, worst = self.tables(of_1=[{**self.record("beyond/causal", 128, fa3=1.5), "source": "0" * 16}])
         self.assertIn("| least | 1.50† | – |", spread)
         self.assertTrue(worst[2].endswith("| 1.50† | – |"))
 
+
+class NotYet(ScriptTest):
     def test_before_anything_was_measured(self):
-        with mock.patch.object(beyond_tables, "RESULTS", self.folder):
-            for which in beyond_tables.OF_SHAPES:
-                self.assertEqual(list(beyond_tables.shapes(which)),
-                                 ["(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only shapes` does it.)"])
+        """On a card without results. Those of the book's card are in the documents, which scripts/fa sync holds to it."""
+        for table, group, every in ((beyond_tables.table, "fp8", beyond_tables.TABLES), (beyond_tables.gradients, "gradients", beyond_tables.OF_GRADIENTS),
+                                    (beyond_tables.shapes, "shapes", beyond_tables.OF_SHAPES)):
+            for which in every:
+                with mock.patch.object(beyond_tables, "RESULTS", self.folder), mock.patch.object(beyond_tables, "has_file", lambda *_: False):
+                    self.assertEqual(list(table(which)), [f"(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only {group}` does it.)"])
+        with self.assertRaisesRegex(tools.Refused, "^tables of fp8 are speed, inputs, rounding, errors, rmse, not speeds$"):
+            list(beyond_tables.table("speeds"))
 
 
 class Expanded(unittest.TestCase):
