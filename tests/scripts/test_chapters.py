@@ -437,12 +437,15 @@ def of_query_tiles():
 
 
 def of_pieces():
-    one, many, rounds = (schedules.cut(*problem) for problem in ((16, 16, 1, 16384), (8, 1, 1, 131072), (800, 200, 1, 4096)))
+    problems = {(16, 16, 16384): "16", (8, 1, 131072): "8 on 1", (800, 200, 4096): "800 on 200"}
+    one, many, rounds = cuts = [schedules.cut(heads, kv_heads, 1, keys) for heads, kv_heads, keys in problems]
     own, shared = schedules.cut(64, 64, 1, 4096), schedules.cut(64, 4, 1, 4096)
     eighths = {(7, 8): "seven or eight"}[many.blocks // many.pieces, many.busiest]
     merges = (3 + 1) * 32 * 16  # in three CTAs the warps' parts, in the last of them the CTAs'
     stage, seeds = 128 * 128 * 2, {len(entry.each) for entry in measure.manifest() if entry.group == "shapes"}
     for sentence in (
+            *(f"| {heads} | 1 | {keys:,} | {cut.tiles} | {cut.blocks:,} | {cut.pieces} | {cut.busiest} | {cut.tiles * cut.blocks / schedules.sms():.1f} |"
+              for ((_, _, keys), heads), cut in zip(problems.items(), cuts)),
             f"piece 3 of {one.pieces}, of {one.blocks} blocks: from {one.blocks} · 3 / {one.pieces} = {one.blocks * 3 // one.pieces} "
             f"to below {one.blocks} · 4 / {one.pieces} = {one.blocks * 4 // one.pieces}",
             f"one query tile is cut into {many.pieces} pieces of {eighths} blocks",

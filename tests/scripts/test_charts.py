@@ -19,7 +19,6 @@ from fa_tools.laboratory.profile import METRICS
 from fa_tools.press import beyond_tables, chart, cycles
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
 from fa_tools.press.charts.roofline import load_profile
-from fa_tools.press.doc_tables import pieces
 from fa_tools.press.figures import beyond_pictures as schedules
 from fa_tools.press.figures import hopper_pictures, narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW
@@ -193,7 +192,7 @@ class Spread(SpecTest):
         charts = self.folder / "charts"
         code = ("import pathlib, sys, vl_convert; from fa_tools.press import beyond_tables, chart; from fa_tools.press.charts.themes import on_phones, one_svg; "
                 "here = pathlib.Path(sys.argv[1]); beyond_tables.RESULTS, chart.DOCS, chart.DOCS_CHARTS = here, here / 'charts', []; "
-                "print(*beyond_tables.shapes('chart'), chart.docs_charts(vl_convert, False), chart.docs_charts(vl_convert, True)); "
+                "print(*beyond_tables.table('shapes chart'), chart.docs_charts(vl_convert, False), chart.docs_charts(vl_convert, True)); "
                 "[print(one_svg(vl_convert, on_phones(spec)).decode()) for _, spec in chart.docs_specs()]")
 
         def page():
@@ -528,8 +527,6 @@ class Pieces(unittest.TestCase):
         with mock.patch.object(schedules, "REPEATED", ("a rule that is gone",)):
             with self.assertRaisesRegex(Refused, r"^kernels/beyond/split_keys\.cu has no line with a rule that is gone$"):
                 schedules.cut(16, 16, 1, 16384)
-        with self.assertRaisesRegex(Refused, "^32x1x16384 is no problem like 32/8x1x16384$"):
-            list(pieces("32x1x16384"))
 
     def test_no_piece_is_empty_and_there_is_one_round_of_pieces(self):
         for problem in ((1, 1, 1, 1), (16, 16, 1, 300), (8, 1, 1, 131072), (800, 200, 1, 4096), (32, 8, 16, 16384), (17, 1, 1, 100)):

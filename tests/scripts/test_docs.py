@@ -141,7 +141,7 @@ class OfShapes(ScriptTest):
         lines = "".join(json.dumps({"name": name.removeprefix("of_"), "results": results(CUDA, records)}) + "\n" for name, records in files.items())
         self.write(f"{BOOK}/shapes.jsonl", lines)
         with mock.patch.object(beyond_tables, "RESULTS", self.folder):
-            return [list(beyond_tables.shapes(which)) for which in ("spread", "worst")]
+            return [list(beyond_tables.table(f"shapes {which}")) for which in ("spread", "worst")]
 
     def test_ratios_of_our_fastest_kernel_and_of_what_best_takes(self):
         slower, chosen = self.record("beyond/causal", 128, fa3=0.5, cudnn=0.9), {**self.record("beyond/split_keys", 128, fa3=0.8, cudnn=1.4), "chosen": True}
@@ -187,13 +187,13 @@ class OfShapes(ScriptTest):
 class NotYet(ScriptTest):
     def test_before_anything_was_measured(self):
         """On a card without results. Those of the book's card are in the documents, which scripts/fa sync holds to it."""
-        for table, group, every in ((beyond_tables.table, "fp8", beyond_tables.TABLES), (beyond_tables.gradients, "gradients", beyond_tables.OF_GRADIENTS),
-                                    (beyond_tables.shapes, "shapes", beyond_tables.OF_SHAPES)):
-            for which in every:
+        for group, tables in beyond_tables.TABLES.items():
+            for which in tables:
                 with mock.patch.object(beyond_tables, "RESULTS", self.folder), mock.patch.object(beyond_tables, "has_file", lambda *_: False):
-                    self.assertEqual(list(table(which)), [f"(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only {group}` does it.)"])
-        with self.assertRaisesRegex(tools.Refused, "^tables of fp8 are speed, inputs, rounding, errors, rmse, not speeds$"):
-            list(beyond_tables.table("speeds"))
+                    self.assertEqual(list(beyond_tables.table(f"{group} {which}")),
+                                     [f"(Not measured yet: on an H200 <!-- needs: gpu -->`scripts/fa measure --only {group}` does it.)"])
+        with self.assertRaisesRegex(tools.Refused, "^there is no table fp8 speeds; there are fp8 speed, fp8 inputs, .*, shapes worst$"):
+            beyond_tables.table("fp8 speeds")
 
 
 class Expanded(unittest.TestCase):

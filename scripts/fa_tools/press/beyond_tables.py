@@ -138,13 +138,6 @@ def errors_of_gradients():
     return ["", *(GRADIENT_PEERS.get(kernel) or f"`{short_name(kernel)}`" for kernel in kernels)], rows
 
 
-TABLES = {
-    "speed": speed, "inputs": inputs, "rounding": rounding,
-    "errors": lambda: errors_by("rel_unrounded", lambda value: f"{100 * value:#.2g}".rstrip("."), INPUTS),
-    "rmse": lambda: errors_by("rmse", lambda value: f"{1000 * value:#.2g}".rstrip("."), ["outliers"]),
-}
-
-
 # Of a drawn problem: how it was timed and which seed has drawn it, the record of a kernel of ours, or None if it has no time, and how many
 # times as fast it is as the fastest library, or None if no library has a time either.
 Drawn = namedtuple("Drawn", "way seed record ratio")
@@ -219,28 +212,22 @@ def worst_of_shapes():
     return ["Problem", "launches", "our fastest", "the fastest library", "how many times as fast", "with `best`"], rows
 
 
-OF_GRADIENTS = {"speed": speed_of_gradients, "errors": errors_of_gradients}
-OF_SHAPES = {"chart": lambda: ([], []), "spread": spread_of_shapes, "worst": worst_of_shapes}
-
-
-def one_of(tables, group, spec):
-    """A table of these, or a sentence if nothing of it was measured yet."""
-    if spec not in tables:
-        raise Refused(f"tables of {group} are {', '.join(tables)}, not {spec}")
-    heading, rows = tables[spec]()
-    return rows_of(heading, rows) if rows else [NOT_YET.format(group)]
+TABLES = {
+    "fp8": {"speed": speed, "inputs": inputs, "rounding": rounding,
+            "errors": lambda: errors_by("rel_unrounded", lambda value: f"{100 * value:#.2g}".rstrip("."), INPUTS),
+            "rmse": lambda: errors_by("rmse", lambda value: f"{1000 * value:#.2g}".rstrip("."), ["outliers"])},
+    "gradients": {"speed": speed_of_gradients, "errors": errors_of_gradients},
+    "shapes": {"chart": lambda: ([], []), "spread": spread_of_shapes, "worst": worst_of_shapes},
+}
 
 
 def table(spec):
-    return one_of(TABLES, "fp8", spec)
-
-
-def shapes(spec):
-    if spec == "chart" and any(each.ratio for each in drawn("our fastest")):
+    """One of these, by its group and name, or a sentence if nothing of the group was measured yet."""
+    group, _, name = spec.partition(" ")
+    if name not in TABLES.get(group, ()):
+        raise Refused(f"there is no table {spec}; there are {', '.join(f'{group} {name}' for group, tables in TABLES.items() for name in tables)}")
+    if spec == "shapes chart" and any(each.ratio for each in drawn("our fastest")):
         return [f"![Two lines that rise from 0 to 100 percent: how many of the drawn problems are at most so many times as fast as the fastest "
                 f"library](../charts/{CHART}.svg)"]
-    return one_of(OF_SHAPES, "shapes", spec)
-
-
-def gradients(spec):
-    return one_of(OF_GRADIENTS, "gradients", spec)
+    heading, rows = TABLES[group][name]()
+    return rows_of(heading, rows) if rows else [NOT_YET.format(group)]

@@ -321,22 +321,6 @@ def schedules(spec):
     yield from rows_of(["Rule", *(f"N = {tokens}" for tokens in lengths)], ([name, *cells] for name, cells in rows.items()))
 
 
-def pieces(spec):
-    """Into how many pieces split_keys cuts the keys: of problems "heads/heads of keys x queries x keys"."""
-    rows = []
-    for word in spec.split():
-        numbers = re.fullmatch(r"(\d+)/(\d+)x(\d+)x(\d+)", word)
-        if numbers is None:
-            raise Refused(f"{word} is no problem like 32/8x1x16384")
-        heads, kv_heads, queries, keys = map(int, numbers.groups())
-        cut = beyond_pictures.cut(heads, kv_heads, queries, keys)
-        mean = cut.tiles * cut.blocks / beyond_pictures.sms()
-        rows.append([f"{heads}{f' on {kv_heads}' if kv_heads < heads else ''}", *(f"{number:,}" for number in (
-            queries, keys, cut.tiles, cut.blocks, cut.pieces, cut.busiest)), f"{mean:.1f}"])
-    yield from rows_of(["Heads", "Queries", "Keys", "Query tiles", "Blocks per tile", "Pieces per tile",
-                        "Blocks of the busiest SM", f"Mean of {beyond_pictures.sms()} SMs"], rows)
-
-
 def hole(spec):
     """What the reader finds at the marked place of a task's file."""
     known = read_tasks()
@@ -671,4 +655,4 @@ def readers(folder):
 
 TABLES = {"table": table, "lengths": lengths, "profile": profile, "agreement": agreement_of,
           "solutions": solutions, "tasks": tasks, "hole": hole, "reproduced": reproduced, "experiments": experiments,
-          "bugs": bugs, "readers": readers, "schedules": schedules, "pieces": pieces}
+          "bugs": bugs, "readers": readers, "schedules": schedules}

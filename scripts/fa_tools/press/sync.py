@@ -49,12 +49,10 @@ Between a pair of comments, alone on their lines:
   <!-- /held-up -->                                             by which counter the map says what held a kernel up
   <!-- cycles: under_load -->
   <!-- /cycles -->                                              where the cycles of a launch go, from kernel 10 on
-  <!-- fp8: speed -->
-  <!-- /fp8 -->                                                 what was measured in FP8: speed, inputs, rounding, errors or rmse
-  <!-- shapes: spread -->
-  <!-- /shapes -->                                              problems that a seed has drawn: spread of the ratios, their chart, or the worst
-  <!-- gradients: speed -->
-  <!-- /gradients -->                                           what was measured of gradients: speed or errors
+  <!-- beyond: fp8 speed -->
+  <!-- /beyond -->                                              what was measured beyond the ladder: fp8 speed, inputs, rounding,
+                                                                errors or rmse; gradients speed or errors; shapes (problems that
+                                                                a seed has drawn) spread, chart or worst
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
                                                                 (reasons=no: without)
@@ -69,8 +67,6 @@ Between a pair of comments, alone on their lines:
                                                                 (means=no: without means over the lengths)
   <!-- schedules: 512,1024 -->
   <!-- /schedules -->                                           rules that share out causal query tiles, at these lengths
-  <!-- pieces: 32/8x1x16384 -->
-  <!-- /pieces -->                                              what split_keys makes of these heads/heads of keys, queries, keys
   <!-- readers: bench/results/from_readers -->             what readers have measured on their cards
   <!-- /readers -->
   <!-- bugs: tests/broken summary -->                           what finds the bugs of tests/broken: in one
@@ -340,8 +336,8 @@ def grid(spec, old):
     return result
 
 
-WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, "cycles": cycles.table, "fp8": beyond_tables.table, "gradients": beyond_tables.gradients, "shapes": beyond_tables.shapes,
-           **TABLES}
+WRITERS = {"grid": grid, "excerpt": excerpt, "diff": diff, "line": line, "entries": entries, "held-up": ladder.table, "cycles": cycles.table,
+           "beyond": beyond_tables.table, **TABLES}
 FROM_OLD = (grid, diff, line)  # these need what stands there
 BLOCK = re.compile(rf"^<!-- ({'|'.join(WRITERS)}): (.+?) -->\s*$")
 
