@@ -12,6 +12,7 @@ from fa_tools.product.limits import machine_of
 from fa_tools.product.tasks import BEGIN, END, GROUPS, read_tasks
 from fa_tools.records import (DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, load, mark, neighbours, order, passed, problem_of,
                               short, waiting, with_solution)
+from fa_tools.sources import fact
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, relative, results_files
 
 PRODUCT = ("m", "n", "k", "epilogue")  # of a matrix product, in a file of the program gemm
@@ -589,12 +590,9 @@ def bug_summary(rows):
 
 
 def chapters_of(kernel):
-    """Kernels of gradients share one, share_tiles is in that of split_keys, what happens to scores has one of its own, and
-    tma_without_wgmma has none yet."""
-    if kernel.startswith("backward/"):
-        return ["beyond/backward"]
-    return {"beyond/share_tiles": ["beyond/split_keys"], "beyond/causal": ["beyond/causal", "beyond/scores"],
-            "beyond/tma_without_wgmma": []}.get(kernel, [kernel])
+    """Those that tell of it. Kernels of gradients share one."""
+    chapters = ["beyond/backward"] if kernel.startswith("backward/") else fact(kernel, "chapters")
+    return [kernel] if chapters is None else chapters
 
 
 @lru_cache(maxsize=None)

@@ -19,12 +19,13 @@ NEEDS = {75: "any GPU from a T4 on, 04 to 06 in fp16 there", 80: "A100, RTX 30 a
 
 def gains_elsewhere():
     """{kernel: its gain in words}: steps that are not for ordinary scores at 4096 tokens."""
-    def ratio(name, **wish):
-        found = {record["kernel"][:2]: record["tflops"] for record in matching(read(name), wish)}
-        return lambda kernel, before: factor(found[kernel] / found[before])
-    few = ratio("bf16_d128", seq_len="512", kernel="1[45]_*")
-    spread = ratio("inputs/scores", seq_len="4096", kernel="1[56]_*", score_std="20.0", score_growth="flat")
-    return {"15_persistent": f"512 tokens: {few('15', '14')}", "16_max_free": f"20 nats: {spread('16', '15')}"}
+    found = {}
+    for before, kernel in zip(kernels(), kernels()[1:]):
+        if gain := fact(kernel, "gain"):
+            where, file, wish = gain
+            speed = {record["kernel"]: record["tflops"] for record in matching(read(file), wish)}
+            found[kernel] = f"{where}: {factor(speed[kernel] / speed[before])}"
+    return found
 
 
 @figure("map", None, "The ladder: for each of sixteen steps its idea, its speed, its factor over the step before, and what held its kernel up",
