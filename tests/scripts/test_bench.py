@@ -92,12 +92,6 @@ class Ratios(unittest.TestCase):
         self.assertEqual([flops_of({**PROBLEM, **problem}) for problem in ({}, causal)],
                          [4 * 16 * 16 * 1024**2 * 128, 4 * causal["attended_pairs"] * 128])
 
-    def test_share_of_the_ceiling(self):
-        kernel, ceiling = good("08_swizzle", (2.0, 4.0)), good("ceiling/matmul", (1.0, 2.0), flops=flops_of(PROBLEM))
-        self.assertAlmostEqual(bench.of_ceiling(kernel, [kernel, ceiling]), 0.5)
-        self.assertIsNone(bench.of_ceiling(ceiling, [kernel, ceiling]))
-        self.assertIsNone(bench.of_ceiling(kernel, [kernel]))
-
 
 class Notes(unittest.TestCase):
     def records(self, kernel, peer):
@@ -246,16 +240,6 @@ class Choice(unittest.TestCase):
     def parse(self, *arguments):
         return bench.parse_arguments(["--library", "x", *arguments])
 
-    def test_protocols(self):
-        args = self.parse("--protocol", "fa3-paper", "08,10")
-        self.assertEqual(args.kernels, ["08", "10"])
-        self.assertEqual(len(args.problems), 12)
-        self.assertEqual(args.settings["name"], "fa3-paper")
-        self.assertEqual(self.parse().settings["name"], "quick")
-        for protocol in bench.read_protocols().values():
-            self.assertEqual(protocol["tflops_convention"], "4*B*H*N^2*D")
-            self.assertLessEqual({*bench.SETTINGS, "description"} - {"in_a_row"}, set(protocol))
-
     def test_part_of_a_protocol_keeps_its_name_and_another_one_does_not(self):
         for name, *arguments in (("fa3-paper", "--seq-len", "512,4096", "--head-dim", "64"),
                                  ("fa3-paper", "--rounds", "9", "--max-seconds", "2"), ("fa3-paper", "--dtype", "fp16"),
@@ -269,40 +253,7 @@ class Choice(unittest.TestCase):
         self.assertEqual(args.problems,
                          [{"dtype": "bf16", "batch": 32, "heads": 32, "seq_len": 512, "head_dim": 64}])
 
-    def test_free_problems(self):
-        args = self.parse("--seq-len", "512,1024,512", "--dtype", "fp16", "--load-seconds", "2.5", "--rotate", "3")
-        self.assertEqual([(p["dtype"], p["batch"], p["seq_len"]) for p in args.problems],
-                         [("fp16", 32, 512), ("fp16", 16, 1024)])
-        self.assertEqual({k: args.settings[k] for k in ("load_seconds", "rotating_inputs", "warmup", "rounds")},
-                         {"load_seconds": 2.5, "rotating_inputs": 3, "warmup": 32, "rounds": 3})
-        self.assertEqual(self.parse("--rest-ms", "7.5").settings["rest_ms"], 7.5)
-        self.assertEqual(self.parse("--inputs", "large").settings["inputs"], "large")
-        for tokens, batch in ((("--tokens", "32768"), 32), ((), 16), (("--tokens", "512"), 1)):
-            self.assertEqual([p["batch"] for p in self.parse("--seq-len", "1024", *tokens).problems], [batch])
-        scores = [{"score_std": std, "score_growth": growth} for growth in ("flat", "growing") for std in (1, 2.5)]
-        args = self.parse("--seq-len", "512,1024", "--score-std", "1,2.5,1", "--score-growth", "flat,growing")
-        self.assertEqual([p["seq_len"] for p in args.problems], [512] * 4 + [1024] * 4)
-        self.assertEqual([{k: p[k] for k in bench.SCORES} for p in args.problems], scores * 2)
-        args = self.parse("--score-std", "5")
-        self.assertEqual([(p["seq_len"], p["score_std"], p["score_growth"]) for p in args.problems], [(4096, 5, "flat")])
-        self.assertNotIn("name", args.settings)
-
-    def test_masks_heads_of_keys_and_lengths(self):
-        def problems(*arguments):
-            return [{name: p[name] for name in ("batch", "seq_len", *bench.REST) if name in p}
-                    for p in self.parse(*arguments).problems]
-
-        self.assertEqual(problems("--seq-len", "512,1009", "--mask", "none,causal", "--kv-heads", "4"),
-                         [{"batch": batch, "seq_len": n, "kv_heads": 4, **mask} for mask in ({}, {"mask": "causal"})
-                          for batch, n in ((32, 512), (16, 1009))])
-        self.assertEqual(problems("--q-len", "1", "--kv-len", "4096", "--kv-heads", "16"),
-                         [{"batch": 4, "seq_len": 1, "kv_len": 4096}])
-        self.assertEqual(problems("--seq-len", "512", "--fp8", "none,tile"),
-                         [{"batch": 32, "seq_len": 512, **fp8} for fp8 in ({}, {"fp8": "tile"})])
-        self.assertEqual(problems("--lengths", "300,0,17", "--mask", "causal"),
-                         [{"batch": 3, "seq_len": 300, "lengths": [300, 0, 17], "mask": "causal"}])
-        self.assertEqual(problems("--lengths", "1,1", "--kv-lengths", "700,9"),
-                         [{"batch": 2, "seq_len": 1, "kv_len": 700, "lengths": [1, 1], "kv_lengths": [700, 9]}])
+    def test_which_kernels(self):
         known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x", "beyond/fp8", "beyond/fp8_rows"]
         plain, causal, fp8 = PROBLEM, {**PROBLEM, "mask": "causal"}, {**PROBLEM, "fp8": "head"}
         for wanted, given, names in (([], [plain], known[:2]), ([], [causal, {**PROBLEM, "seq_len": 1009}], known[2:4]),
@@ -371,50 +322,31 @@ class Libraries(unittest.TestCase):
             self.assertEqual([tensor.axes for tensor in arguments], ["BNHD"] * 3)
             self.assertEqual(library.output(library.launch(*arguments)).axes, "BHND")
 
-    def test_another_choice_of_splits(self):
-        module = types.ModuleType("flash_attn_interface")
-        module.flash_attn_func = lambda q, k, v, **options: options
-        with mock.patch.dict(sys.modules, flash_attn_interface=module):
-            for peer, options in (("fa3", {}), ("fa3_splits", {"num_splits": 0})):
-                library = self.make(peer)
-                for problem, more in ((PROBLEM, {}), ({**PROBLEM, "mask": "causal", "kv_heads": 4}, {"causal": True})):
-                    library.take(problem)
-                    self.assertEqual(library.launch(1, 2, 3), {**options, **more})
-                with self.assertRaisesRegex(harness.NotTaken, "^fa3-fwd 0.0 has no flash_attn_varlen_func$"):
-                    library.take(PACKED)
-
-    def test_packed_sequences(self):
-        """FlashAttention's packages and PyTorch's FlashAttention-2 get where sequences begin; cuDNN is left out."""
-        module = types.ModuleType("flash_attn_interface")
-        module.flash_attn_func = lambda q, k, v: q
+    def test_what_a_launch_is_given(self):
+        """Splits, masks, and where packed sequences begin. PyTorch's is_causal is taken only where its alignment is ours: otherwise
+        FlashAttention-2 is called directly, and cuDNN left out."""
+        module, without, torch = types.ModuleType("with"), types.ModuleType("without"), Torch([])
+        module.flash_attn_func = without.flash_attn_func = lambda q, k, v, **options: options
         module.flash_attn_varlen_func = lambda q, k, v, **options: options
-        torch = Torch([])
-        with mock.patch.dict(sys.modules, flash_attn_interface=module, torch=torch):
-            library = self.make("fa3")
-            library.take({**PACKED, "mask": "causal"})
-            self.assertEqual(library.launch(1, 2, 3), {
-                "causal": True, "cu_seqlens_q": ([0, 300, 300, 317], "int32", "cuda"), "max_seqlen_q": 300,
-                "cu_seqlens_k": ([0, 300, 305, 322], "int32", "cuda"), "max_seqlen_k": 300})
-        fa2, cudnn = (torch_attention.PEERS[peer][1](peer, torch) for peer in ("fa2", "cudnn"))
-        fa2.take(PACKED)
-        self.assertEqual(fa2.launch("q", "k", "v"), ("q", "k", "v", ([0, 300, 300, 317], "int32", "cuda"),
-                                                     ([0, 300, 305, 322], "int32", "cuda"), 300, 300, 0.0, False, False))
-        with self.assertRaisesRegex(harness.NotTaken, "nested tensors alone"):
-            cudnn.take(PACKED)
-
-    def test_masks_in_pytorch(self):
-        """is_causal only where its alignment is ours; else FlashAttention-2 directly, and cuDNN is left out."""
-        fa2, cudnn = (torch_attention.PEERS[peer][1](peer, Torch([])) for peer in ("fa2", "cudnn"))
-        for problem, options in (({}, {}), ({"mask": "causal"}, {"is_causal": True}), ({"kv_heads": 4}, {"enable_gqa": True}),
-                                 ({"kv_len": 2048}, {})):
-            for library in (fa2, cudnn):
-                library.take({**PROBLEM, **problem})
-                self.assertEqual(library.launch(1, 2, 3), ((1, 2, 3), options))
-        apart = {**PROBLEM, "mask": "causal", "kv_len": 2048}
-        fa2.take(apart)
-        self.assertEqual(fa2.launch(1, 2, 3), (1, 2, 3, None, None, 1024, 2048, 0.0, True, False))
-        with self.assertRaisesRegex(harness.NotTaken, "^PyTorch's is_causal is aligned at the top left"):
-            cudnn.take(apart)
+        causal, apart = {**PROBLEM, "mask": "causal"}, {**PROBLEM, "mask": "causal", "kv_len": 2048}
+        begins = ([0, 300, 300, 317], "int32", "cuda"), ([0, 300, 305, 322], "int32", "cuda")
+        sdpa = [(peer, {**PROBLEM, **problem}, ((1, 2, 3), options)) for peer in ("fa2", "cudnn") for problem, options in (
+            ({}, {}), ({"mask": "causal"}, {"is_causal": True}), ({"kv_heads": 4}, {"enable_gqa": True}), ({"kv_len": 2048}, {}))]
+        for peer, problem, given in (
+                *sdpa, ("fa2", apart, (1, 2, 3, None, None, 1024, 2048, 0.0, True, False)), ("cudnn", apart, "^PyTorch's is_causal is aligned at the top left"),
+                ("fa2", PACKED, (1, 2, 3, *begins, 300, 300, 0.0, False, False)), ("cudnn", PACKED, "nested tensors alone"),
+                ("fa3", PROBLEM, {}), ("fa3", {**causal, "kv_heads": 4}, {"causal": True}), ("fa3_splits", PROBLEM, {"num_splits": 0}),
+                ("fa3_splits", causal, {"num_splits": 0, "causal": True}),
+                ("fa3", {**PACKED, "mask": "causal"}, {"causal": True, "cu_seqlens_q": begins[0], "max_seqlen_q": 300,
+                                                       "cu_seqlens_k": begins[1], "max_seqlen_k": 300}),
+                ("fa3", PACKED, "^fa3-fwd 0.0 has no flash_attn_varlen_func$")):
+            package = without if "varlen" in str(given) else module
+            with self.subTest(peer, given=given), mock.patch.dict(sys.modules, flash_attn_interface=package, torch=torch):
+                library = torch_attention.PEERS[peer][1]("fa3-fwd", torch)
+                refused = self.assertRaisesRegex(harness.NotTaken, given) if isinstance(given, str) else contextlib.nullcontext()
+                with refused:
+                    library.take(problem)
+                    self.assertEqual(library.launch(1, 2, 3), given)
 
 
 class Tensor:
@@ -895,12 +827,6 @@ class Command(ScriptTest):
                 self.assertEqual(record.get("chosen", False), name == "beyond/right")
             done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-
-    def test_kernels_in_the_order_asked_for(self):
-        data = self.data(self.call("02,01", *self.SMALL, "--peers", "none", "--json", self.json))
-        self.assertEqual([record["kernel"] for record in data["records"]], ["01_right", "02_warm"])
-        note, = data["notes"] or [None]
-        self.assertIsNone(note, "no peer to compare clocks with")
 
     def test_repeated(self):
         done = self.call("02", *self.SMALL, "--peers", "none", "--rounds", "2", "--repeat", "2", "--json", self.json)

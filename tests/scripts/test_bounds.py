@@ -15,12 +15,11 @@ from fa_tools.cards import BOOK, EMULATOR, cards
 from fa_tools.laboratory import agreement, profile as profiler
 from fa_tools.product import bounds, limits
 from fa_tools.product.intensity import intensity
-from fa_tools.records import Shape, shape_of, with_solution
+from fa_tools.records import shape_of, with_solution
 from fa_tools.sources import constant
 from fa_tools.tools import RESULTS, read_json, relative, results_files
 
 BOUNDS = SCRIPTS / "fa", "bounds"
-SHAPE = Shape("bf16", 2, 3, 1024, 64)
 
 
 def line(kind, **counts):
@@ -40,33 +39,8 @@ def kernel(*records):
     return found
 
 
-def machine():
-    return limits.machine_named(BOOK)[1]
-
-
-def seconds(lines, shape=SHAPE._replace(seq_len=128), **changes):
-    return limits.bound_of(kernel(record(lines, **changes)), shape, machine()).seconds
-
-
-class ByHand(unittest.TestCase):
-    """Of one head each, so that six heads take six times as long."""
-
-    cycles = machine()["sm"]["count"] * machine()["sm"]["clock_mhz"] * 1e6
-
-    def check(self, lines, resource, expected, **changes):
-        self.assertAlmostEqual(seconds(lines, **changes)[resource] / expected, 1, places=9, msg=resource)
-
-    def test_each_kind_of_instruction(self):
-        self.check([line("mma.m16n8k16", requests=1, flops=4096)], "tensor", 6 * 4096 / 2730.7 / self.cycles)
-        self.check([line("wgmma", requests=1, flops=4096)], "tensor", 6 / self.cycles)
-        self.check([line("wgmma", requests=1, flops=4096, bytes=6 * 128)], "l1", 6 * 6 / self.cycles)
-        self.check([line("exp2", operations=16)], "mufu", 6 / self.cycles)
-        wavefronts = [line("shared load", requests=1, wavefronts=8, wavefronts_ideal=1),
-                      line("ldmatrix", requests=1, wavefronts=4, wavefronts_ideal=4),
-                      line("global load", requests=1, sectors=16, bytes=512, cache_lines=4),
-                      line("shuffle", requests=1), line("cp.async", requests=9, wavefronts=9, sectors=9, bytes=9),
-                      line("barrier", requests=5, waits=2)]
-        self.check(wavefronts, "l1", 6 * (8 + 4 + 4 + 1) / self.cycles)
+class Scaled(unittest.TestCase):
+    """What counts of some lengths say of others; the formulas are held by what documents show of scripts/fa bounds."""
 
     def test_scaling(self):
         def lines(n):

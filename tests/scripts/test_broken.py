@@ -63,36 +63,6 @@ class Declarations(ScriptTest):
         self.assertIn("  run_with<4, false>(a);\n", text)
         self.assertEqual(text.split("\n").index("  sum += 2;"), KERNEL.split("\n").index("  sum += 1;"), "it has moved")
 
-    def test_a_kernel_without_a_number(self):
-        folder = self.folder / "kernels" / "beyond"
-        folder.mkdir()
-        source = KERNEL.replace("fa::k01", "fa::far_off").replace('{"01_kernel"', '{\n    "beyond/far_off"')
-        (folder / "far_off.cu").write_text(source)
-        options = "--mask causal --lengths 300,0,17"
-        bug = BUG.replace("01_bug", "far_off_bug") + f'problem = "{options}"\n'
-        done = self.make(bug, "--source", self.source, "far_off_bug")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        text = (self.source.parent / "far_off_bug.cu").read_text()
-        for part in ("\nnamespace fa::broken_far_off_bug {", 'registration{\n    "far_off_bug"}', '.kernel = "beyond/far_off",', f'.problem = "{options}",\n'):
-            self.assertIn(part, text)
-        self.assertEqual(self.make(bug, "--list").stdout, "far_off_bug\tbeyond/far_off\tIt does not wait.\n")
-        self.assert_one_sentence(self.make(bug.replace("far_off_bug", "farther_bug")), "there is no kernel for farther_bug")
-
-    def test_a_kernel_of_gradients(self):
-        """It is registered elsewhere and without its folder, has the longest name that fits, and may name its own namespace."""
-        folder = self.folder / "kernels" / "backward"
-        folder.mkdir()
-        source = KERNEL.replace("registry.h", "gradients.h").replace("fa::k01", "fa::back_mma").replace('"01_kernel"', '"back_mma"')
-        (folder / "back_mma.cu").write_text(source.replace("Registration<", "GradientRegistration<").replace("sum += 1;", "sum += back_mma::one;"))
-        (folder / "back.cu").write_text("")
-        bug = BUG.replace("01_bug", "back_mma_bug").replace("sum += 1;", "sum += ").replace("sum += 2;", "sum -= ")
-        done = self.make(bug, "--source", self.source, "back_mma_bug")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        text = (self.source.parent / "back_mma_bug.cu").read_text()
-        for part in ('#include "tests/broken/bug.h"\nnamespace fa::broken_back_mma_bug {', "  sum -= broken_back_mma_bug::one;\n",
-                     'GradientRegistration<broken::Only<Launcher, __nv_bfloat16>::Of> registration{"back_mma_bug"}', '.kernel = "backward/back_mma",'):
-            self.assertIn(part, text)
-
     def test_a_header_of_the_kernel(self):
         """It comes first, its namespace into that of the bug, and a launcher of another name is registered."""
         folder = self.folder / "kernels" / "beyond"
@@ -126,15 +96,6 @@ class Declarations(ScriptTest):
             done = self.make(BUG, "--check")
             self.assertEqual(done.returncode, 1)
             self.assertIn("01_bug needs 'a.contiguous ?' and both calls behind it in one line of kernels/01_kernel.cu", done.stdout)
-
-    def test_several_bugs_in_one_source(self):
-        done = self.make(BUG + BUG.replace("01_bug", "01_more") + 'dtypes = ["bf16", "fp16"]\n',
-                         "--source", self.source, "01_bug", "01_more")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.source.read_text(), '#include "01_bug.cu"\n#include "01_more.cu"\n')
-        for name, part in (("01_bug", 'Only<Launcher, __nv_bfloat16>::Of> registration{"01_bug"}'),
-                           ("01_more", 'Only<Launcher, __nv_bfloat16, __half>::Of> registration{"01_more"}')):
-            self.assertEqual((self.source.parent / f"{name}.cu").read_text().count(part), 1, part)
 
     def test_the_kernel_with_nothing_but_the_bug(self):
         left_out = '["01_bug"]\nwhat = "x"\ntext = "wait();"\nwhich = [2, 2]\n'

@@ -20,7 +20,7 @@ from fa_tools.patches import SOLUTION
 from fa_tools.press import prose
 from fa_tools.press.doc_tables import chapters_of
 from fa_tools.press.figures import beyond_pictures as schedules
-from fa_tools.press.figures import timeline
+from fa_tools.press.figures import hopper_pictures, timeline
 from fa_tools.press.figures.first_pictures import FORMATS, kernels as measured_kernels, largest
 from fa_tools.product import shapes
 from fa_tools.product.intensity import intensity
@@ -424,6 +424,17 @@ def of_a_boundary():
     yield "15_persistent", f"the next one, which stores O, about {after}."
 
 
+def of_a_row():
+    """The example of chapter 16: scores, reference, P, and of the first tiles the sum."""
+    for moment in hopper_pictures.follow_row(hopper_pictures.ROW):
+        up = moment.after - moment.reference
+        rows = [((moment.tile, *moment.scores), moment.reference, moment.exponents)]
+        rows += [(("raised:",), moment.after, [each - up for each in moment.exponents])] if 0 < up < math.inf else []
+        for names, reference, exponents in rows:
+            sums = [f"2^{moment.total:.1f}"] if moment.tile < 2 else []
+            yield "16_max_free", " ".join(map(str, (*names, f"{reference:.0f}", *("inf" if each >= 128 else f"2^{each:.0f}" for each in exponents), *sums)))
+
+
 def of_query_tiles():
     rules = {tokens: schedules.rules(2**18 // tokens, tokens // schedules.TILE, schedules.section_heads(tokens, 2**18 // tokens))
              for tokens in (512, 1024, 16384)}
@@ -462,7 +473,8 @@ def of_pieces():
 
 class Sentences(ScriptTest):
     def test_they_say_what_is_calculated(self):
-        for subject in (of_balance, of_one_head, of_full_speed, of_a_layer, of_numbers, of_a_ring, of_pauses, of_a_boundary, of_query_tiles, of_pieces):
+        for subject in (of_balance, of_one_head, of_full_speed, of_a_layer, of_numbers, of_a_ring, of_pauses, of_a_boundary, of_a_row,
+                        of_query_tiles, of_pieces):
             for page, sentence in subject():
                 with self.subTest(f"{subject.__name__}: {sentence}"):
                     self.assertIn(sentence, words_of(page))

@@ -4,7 +4,6 @@ compared."""
 
 import itertools
 import json
-import math
 import re
 import unittest
 from collections import Counter
@@ -20,7 +19,7 @@ from fa_tools.press import beyond_tables, chart, cycles
 from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
 from fa_tools.press.charts.roofline import load_profile
 from fa_tools.press.figures import beyond_pictures as schedules
-from fa_tools.press.figures import hopper_pictures, narrow, pictures, timeline
+from fa_tools.press.figures import narrow, pictures, timeline
 from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW
 from fa_tools.product import compare
 from fa_tools.sources import constant
@@ -475,65 +474,11 @@ class Constants(unittest.TestCase):
             constant("13", "kGone")
 
 
-class OneRow(unittest.TestCase):
-    """The row behind the picture 16_exponents."""
-
-    def test_it_is_that_of_the_chapters_listing(self):
-        """The text above the picture has the same scores, references and sums."""
-        text = (ROOT / "docs" / "16_max_free.md").read_text(encoding="utf-8")
-        listing = text.partition("tile   scores ")[2].partition("```")[0]
-        rows = [(line[:25].split(), line[25:33].strip(), line[33:61].split(), line[61:73].strip(), line[73:]) for line in listing.splitlines()[1:]]
-        wanted = []
-        for moment in hopper_pictures.follow_row(hopper_pictures.ROW):
-            wanted.append(([str(number) for number in (moment.tile, *moment.scores)], moment.reference, moment.exponents, moment.total, ""))
-            by = moment.after - moment.reference
-            if 0 < by < math.inf:
-                wanted.append((["raised:"], moment.after, [exponent - by for exponent in moment.exponents], moment.total - by, f"multiplied by 2^-{by:.0f}"))
-            elif by:
-                wanted[-1] = (*wanted[-1][:4], "given up")
-        for (names, reference, shown, total, what), (numbers, wanted_reference, exponents, wanted_total, said) in zip(rows, wanted, strict=True):
-            self.assertEqual((names, float(reference)), (numbers, wanted_reference))
-            self.assertEqual(shown, ["inf" if exponent >= 128 else f"2^{exponent:.0f}" for exponent in exponents])
-            if wanted_total == math.inf:
-                self.assertEqual(total, "inf")
-            else:
-                self.assertAlmostEqual(float(total.removeprefix("2^")), wanted_total, delta=0.05)
-            self.assertIn(said, what)
-
-
-class Schedules(unittest.TestCase):
-    """The simulation behind the picture causal_schedule, and what the chapter says of it beside the table."""
-
-    def test_every_query_tile_is_dealt_once_and_a_counter_leaves_no_gap(self):
-        for rule in schedules.rules(7, 5, 3):
-            pieces = schedules.dealt(rule.order, 4, rule.counter)
-            dealt = [(piece.head, piece.tiles) for mine in pieces for piece in mine]
-            self.assertEqual(sorted(dealt), [(head, tiles) for head in range(7) for tiles in range(1, 6)])
-            for mine in pieces:
-                self.assertEqual([piece.begin for piece in mine[1:]], [piece.begin + piece.tiles for piece in mine[:-1]])
-            if rule.counter:  # no SM ends before the last query tile is taken
-                last = max(piece.begin for mine in pieces for piece in mine)
-                self.assertGreaterEqual(min(schedules.ends(pieces)), last)
-
-    def test_heads_under_way(self):
-        piece = schedules.Piece
-        self.assertEqual(schedules.open_heads([[piece(0, 2, 0), piece(2, 1, 1)], [piece(0, 1, 1), piece(1, 1, 2)]]), 3)
-
-
 class Pieces(unittest.TestCase):
-    """What the chapter on split_keys says beside its table of pieces."""
-
     def test_a_rule_that_has_changed(self):
         with mock.patch.object(schedules, "REPEATED", ("a rule that is gone",)):
             with self.assertRaisesRegex(Refused, r"^kernels/beyond/split_keys\.cu has no line with a rule that is gone$"):
                 schedules.cut(16, 16, 1, 16384)
-
-    def test_no_piece_is_empty_and_there_is_one_round_of_pieces(self):
-        for problem in ((1, 1, 1, 1), (16, 16, 1, 300), (8, 1, 1, 131072), (800, 200, 1, 4096), (32, 8, 16, 16384), (17, 1, 1, 100)):
-            cut = schedules.cut(*problem)
-            self.assertLessEqual(cut.pieces, cut.blocks)
-            self.assertGreaterEqual(cut.busiest * schedules.sms(), cut.tiles * cut.blocks)
-            self.assertTrue(cut.pieces == 1 or cut.tiles * cut.pieces <= schedules.sms(), problem)
 
 
 if __name__ == "__main__":

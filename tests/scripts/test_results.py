@@ -255,8 +255,6 @@ class NewFiles(ScriptTest):
 
 
 class Reproduce(ScriptTest):
-    def test_usage_names_kernels(self):
-        self.assertIn("PUBLICATION [KERNEL ...]", self.run_script(*REPRODUCE, "--help").stdout)
 
     def test_figures_are_those_of_the_columns(self):
         for name in reproduce.NAMES:
