@@ -81,10 +81,9 @@ def normal(command, text, root):
 
 def without_line_numbers(text):
     """kernels/08_swizzle.cu:123, "line 123", "lines 12 to 34", and the numbers that a debugger puts before a line."""
-    text = re.sub(r"(?<=\w)(\.(?:cu|h|cpp)):\d+", r"\1:…", text)
-    text = re.sub(r"\bline \d+", "line …", text)
-    text = re.sub(r"\blines \d+ to \d+", "lines … to …", text)
-    return re.sub(r"^\d+\t", "…\t", text, flags=re.MULTILINE)
+    for place, shown in ((r"(?<=\w)(\.(?:cu|h|cpp)):\d+", r"\1:…"), (r"\bline \d+", "line …"), (r"\blines \d+ to \d+", "lines … to …"), (r"(?m)^\d+\t", "…\t")):
+        text = re.sub(place, shown, text)
+    return text
 
 
 def opcodes(listing):

@@ -53,14 +53,11 @@ END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"”)*]*\s+(?=[\"“(*]*[A-Z0-9`“])
 
 
 def plain(text):
-    """A paragraph as it is read: without comments, marks and addresses; a code span is one word."""
-    text = re.sub(r"<!--.*?-->", "", text)
-    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"`[^`]*`", "`x`", text)
-    text = re.sub(r"(?<![\\$\w])\$[^\s$](?:[^$]*[^\s\\$])?\$(?![\w$])", "`x`", text)
-    text = re.sub(r"</?[a-z]+[^>]*>", "", text)
-    return " ".join(text.replace("**", "").split())
+    """A paragraph as it is read: without comments, marks and addresses; a code span and a formula are one word."""
+    for marked, words in ((r"<!--.*?-->", ""), (r"!\[[^\]]*\]\([^)]*\)", ""), (r"\[([^\]]*)\]\([^)]*\)", r"\1"), (r"`[^`]*`", "`x`"),
+                          (r"(?<![\\$\w])\$[^\s$](?:[^$]*[^\s\\$])?\$(?![\w$])", "`x`"), (r"</?[a-z]+[^>]*>|\*\*", "")):
+        text = re.sub(marked, words, text)
+    return " ".join(text.split())
 
 
 def blocks_of_markdown(text):

@@ -52,8 +52,7 @@ def chapters(text):
 
 def plain(markdown):
     """A line of the page as the terminal shows it."""
-    text = re.sub(r"<!--.*?-->", "", markdown)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"<!--.*?-->|\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
     return " ".join(re.sub(r"(`[^`]*`)|\*+", lambda found: found[1] or "", text).split())
 
 
