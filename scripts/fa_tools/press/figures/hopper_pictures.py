@@ -307,6 +307,16 @@ def two_stages(p):
            "The small green block is what needs O: rescaling, in the few iterations that call for it.")
 
 
+def three_steps(p, top, steps):
+    """What is done in an order, side by side: each with its number, in code, and why."""
+    for i, (what, why) in enumerate(steps):
+        x = 24 + 280 * i
+        p.rect(x, top, 272, 84, INK.cell, None, 3)
+        p.block(x + 7, top + 8, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
+        p.text(x + 31, top + 20, what, 11.5, anchor="start", mono=True)
+        p.lines(x + 31, top + 41, 16, why)
+
+
 @figure("14_schedule", 476, "Kernel 14: the schedule of two warpgroups", "The schedule that ships: two warpgroups, iteration by iteration",
         f"to scale: QK and PV take {PRODUCT} cycles each, a softmax about {SOFTMAX:,}; the prologue (QK 0 and softmax 0) is left out",
         bands=[Band(0, ((132, 519), (519, 880)), 132), Band(305, ((0, 300), (300, 580), (580, 880)))])
@@ -337,15 +347,10 @@ def schedule(p):
         p.block(lanes.x(time) - 9, rows[0] - 23, 18, 17, str(number), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
     p.arrow(lanes.x(here.begin), rows[0] + 33, lanes.x(here.qk) + 3, products - 1, INK.text, 1.4)
     p.arrow(lanes.x(here.pv), products - 1, lanes.x(here.softmax), rows[0] + 31, INK.text, 1.4)
-    for i, (what, why) in enumerate((
+    three_steps(p, 310, (
             ("begin_turn, QK 2, PV 1, end_turn", ("starts both products, which queue", "behind warpgroup 1's, and passes", "the turn on")),
             ("wgmma_wait<1>, softmax 2", ("S is complete; its softmax runs", "under its own PV 1, then under", "warpgroup 1's QK 2")),
-            ("wgmma_wait<0>, rescale O", ("PV 1 is complete, too, so O may be", "rescaled; then the next turn begins")))):
-        x = 24 + 280 * i
-        p.rect(x, 310, 272, 84, INK.cell, None, 3)
-        p.block(x + 7, 318, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
-        p.text(x + 31, 330, what, 11.5, anchor="start", mono=True)
-        p.lines(x + 31, 351, 16, why)
+            ("wgmma_wait<0>, rescale O", ("PV 1 is complete, too, so O may be", "rescaled; then the next turn begins"))))
     p.note(422, "Blue: warpgroup 0; orange: warpgroup 1. At a thick line a warpgroup takes its turn; small green: what needs O.",
            "A turn is the right to start products, not to run them: it is over as soon as both are in the queue.",
            "Drawn like this, the Tensor Cores never wait for a softmax. On an H200 they sometimes do.")
@@ -393,15 +398,10 @@ def boundary(p):
     for number, time in ((1, here.qk + PRODUCT - start), (2, here.softmax + SOFTMAX / 2 - start), (3, stored + STORE / 2)):
         p.block(lanes.x(time) - 9, products - 12 if number == 1 else threads + 37, 18, 17, str(number), (INK.text, None), 12, INK.background, 4,
                 8, weight="bold")
-    for i, (what, why) in enumerate((
+    three_steps(p, 276, (
             ("start_qk, start_pv", ("one turn for both: Q1 with its first", "keys, and P of query tile 0 with its", "last values")),
             ("end_sums, softmax(even, true)", ("puts the sums of query tile 0 aside", "and begins a new row; meanwhile O0", "becomes complete")),
-            ("store_o(0)", ("O0 goes to the rows of sQ[0], which", "nobody reads now, and on by TMA;", "then Q2 is loaded there")))):
-        x = 24 + 280 * i
-        p.rect(x, 276, 272, 84, INK.cell, None, 3)
-        p.block(x + 7, 284, 18, 16, str(i + 1), (INK.text, None), 12, INK.background, 4, 8, weight="bold")
-        p.text(x + 31, 296, what, 11.5, anchor="start", mono=True)
-        p.lines(x + 31, 317, 16, why)
+            ("store_o(0)", ("O0 goes to the rows of sQ[0], which", "nobody reads now, and on by TMA;", "then Q2 is loaded there"))))
     p.note(388, "Blue: query tile 0; orange: query tile 1; grey: the products of warpgroup 1.",
            "Drawn like this, the boundary costs nothing. On an H200 iterations 4 and 5 take longer than the others.")
 
