@@ -630,8 +630,8 @@ class OfGradients(unittest.TestCase):
 
     @unittest.skipUnless(REAL, "libfa_bench.so is not built")
     def test_a_launch(self):
-        """By addresses, against the definition."""
-        n, d = 3, 64
+        """By addresses: of two equal weights, because K is zero, where each gradient is another one."""
+        n, d = 2, 64
         library = harness.Harness(REAL)
         request = {"op": "gradients", "kernel": "backward_plain", "dtype": "fp16", "batch": 1, "heads": 1, "seq_len": n, "head_dim": d}
         size = library.ask(request)["workspace_bytes"]
@@ -644,18 +644,9 @@ class OfGradients(unittest.TestCase):
             ctypes.memmove(at, raw, len(raw))
             return buffer, at
 
-        def dot(a, b):
-            return sum(x * y for x, y in zip(a, b))
-
-        q, k, v, d_o = ([[((7 * row + 3 * column + shift) % 13 - 6) / 8 for column in range(d)] for row in range(n)] for shift in range(4))
-        scores = [[dot(row, key) / math.sqrt(d) for key in k] for row in q]
-        lse = [math.log(sum(map(math.exp, row))) for row in scores]
-        p = [[math.exp(score - of_row) for score in row] for row, of_row in zip(scores, lse)]
-        o = [[sum(p[i][j] * v[j][c] for j in range(n)) for c in range(d)] for i in range(n)]
-        d_s = [[p[i][j] * (dot(d_o[i], v[j]) - dot(d_o[i], o[i])) / math.sqrt(d) for j in range(n)] for i in range(n)]
-        right = {"d_q": [[sum(d_s[i][j] * k[j][c] for j in range(n)) for c in range(d)] for i in range(n)],
-                 "d_k": [[sum(d_s[i][j] * q[i][c] for i in range(n)) for c in range(d)] for j in range(n)],
-                 "d_v": [[sum(p[i][j] * d_o[i][c] for i in range(n)) for c in range(d)] for j in range(n)]}
+        ones, zeros, first = [1.0] * d, [0.0] * d, [1.0] + [0.0] * (d - 1)
+        q, k, v, d_o, o, lse = [ones] * 2, [zeros] * 2, [first, zeros], [first] * 2, [[value / 2 for value in first]] * 2, [math.log(2)] * 2
+        right = {"d_q": [zeros] * 2, "d_k": [[sign / 2 / math.sqrt(d)] * d for sign in (1, -1)], "d_v": [first] * 2}
         given = {"q": q, "k": k, "v": v, "o": o, "d_o": d_o, **dict.fromkeys(right, [[math.nan] * d] * n)}
         kept = {name: memory([value for row in rows for value in row]) for name, rows in given.items()}
         kept |= {"lse": memory(lse, "f"), "workspace": memory([0] * size, "b")}
