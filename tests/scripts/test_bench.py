@@ -24,7 +24,7 @@ from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, n
 
 from fa_tools.product import bench, gradients, harness, shapes, torch_attention
 from fa_tools.laboratory.validate import check_problem, check_sense
-from fa_tools.records import attended_pairs, check, flops_of, is_finding
+from fa_tools.records import REST, attended_pairs, check, flops_of, is_finding
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
             "rest_ms": 0, "load_seconds": 0, "inputs": "normal", "seed": 1, "tflops_convention": "4*B*H*N^2*D"}
@@ -192,46 +192,6 @@ class Output(unittest.TestCase):
                           (str(root / "build/cuda/lib/libfa_bench.so"), "/tmp/x.json", "--json=/tmp/y.json", "~/z", "a/b",
                            "--rounds", "3")],
                          ["build/cuda/lib/libfa_bench.so", "x.json", "--json=y.json", "z", "a/b", "--rounds", "3"])
-
-
-class Baselines(unittest.TestCase):
-    WARM = {"flush_l2": False}
-
-    def record(self, kernel, tflops, **changes):
-        return {"kernel": kernel, **PROBLEM, "status": "passed", "tflops": tflops, **changes}
-
-    def test_comparison(self):
-        records = [self.record("peer/fa2", 333 * 1.04), self.record("peer/fa2", 342, seq_len=4096, batch=4),
-                   self.record("peer/fa3", 637 * 0.9), self.record("08_swizzle", 300),
-                   self.record("peer/cudnn", 999, dtype="fp16"), self.record("ceiling/matmul", 794),
-                   self.record("peer/fa4", 700)]
-        copy = self.record("ceiling/copy", 0, gbytes_per_s=4000.0)
-        del copy["tflops"]
-        lines, apart = bench.beside_baselines(CUDA, self.WARM, [*records, copy])
-        self.assertEqual(lines, [
-            "ceiling/copy: not within 5 % of bench/baselines.json; furthest -7.0 % at seq_len 1024 (4000 GB/s, "
-            "there 4300).",
-            "ceiling/matmul: within 5 % of bench/baselines.json; furthest +0.0 % at seq_len 1024 (794 TFLOP/s, "
-            "there 794).",
-            "peer/fa2: within 5 % of bench/baselines.json; furthest +4.0 % at seq_len 1024 (346 TFLOP/s, there 333).",
-            "peer/fa3: not within 5 % of bench/baselines.json; furthest -10.0 % at seq_len 1024 (573 TFLOP/s, "
-            "there 637)."])
-        self.assertEqual(apart, [lines[0], lines[3]])
-
-    def test_other_conditions(self):
-        fa2 = self.record("peer/fa2", 100.0)
-        self.assertEqual(len(bench.beside_baselines(CUDA, self.WARM, [fa2])[1]), 1)
-        scaled = {**fa2, "score_std": 20, "score_growth": "flat"}
-        self.assertEqual(bench.beside_baselines(CUDA, self.WARM, [scaled]), ([], []), "the baselines are of N(0, 1)")
-        for machine, settings, record in ((CUDA, {**self.WARM, "flush_l2": True}, fa2),
-                                          ({**CUDA, "gpu": "NVIDIA A100"}, self.WARM, fa2),
-                                          (CUDA, self.WARM, {**fa2, "batch": 8}),
-                                          (CUDA, self.WARM, {**fa2, "mask": "causal"}),
-                                          (CUDA, self.WARM, {**fa2, "kv_heads": 2}),
-                                          (CUDA, self.WARM, {**fa2, "heads": 8}),
-                                          (CUDA, self.WARM, {**fa2, "head_dim": 64}),
-                                          (CUDA, self.WARM, {**fa2, "status": "wrong"})):
-            self.assertEqual(bench.beside_baselines(machine, settings, [record]), ([], []))
 
 
 class Choice(unittest.TestCase):
@@ -814,7 +774,7 @@ class Command(ScriptTest):
             self.assertEqual({name: (record["status"], record["attended_pairs"]) for name, record in records.items()},
                              {"01_right": ("skipped", pairs), "beyond/right": ("passed", pairs), "peer/fa2": ("skipped", pairs)})
             for name, record in records.items():
-                self.assertEqual({name: record[name] for name in bench.REST if name in record}, fields)
+                self.assertEqual({name: record[name] for name in REST if name in record}, fields)
                 self.assertEqual(record.get("chosen", False), name == "beyond/right")
             done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
             self.assertEqual((done.returncode, done.stderr), (0, ""))

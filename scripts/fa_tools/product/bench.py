@@ -26,7 +26,7 @@ from pathlib import Path
 from fa_tools.product import gradients, shapes, torch_attention
 from fa_tools.product.harness import Failed, Harness
 from fa_tools.product.torch_attention import PEERS
-from fa_tools.records import (CONVENTION, GROWTHS, HALVED, REST, SCORES, attended_pairs, describe_rest, describe_scores,
+from fa_tools.records import (CONVENTION, GROWTHS, HALVED, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_finding, is_plain, is_stale, kind, load, problem_of, scores_of, shape_of, short_name)
 from fa_tools.sources import gradient_names, kernel_names
 from fa_tools.tools import (ROOT, SCHEMA_VERSION, Parser, Refused, check_writable, fail, named, new_results_file, read_named, relative,
@@ -211,45 +211,6 @@ def by_problem(records):
 
 def percent(share, form=".2f"):
     return f"{100 * share:{form}} %"
-
-
-def of_baseline(baseline, record):
-    """(what the baseline says of this record, what the record has), or None if it is about something else."""
-    if record["kernel"] != baseline["kernel"] or record["status"] != "passed" or "score_std" in record:
-        return None
-    has = {**record, "tokens": record["batch"] * record["seq_len"]}
-    own = [name for name in ("dtype", "tokens", "heads", "head_dim") if name in baseline]
-    # What a baseline does not say of the mask, the heads of keys and the lengths, there was not.
-    if any(baseline.get(name) != has.get(name) for name in [*own, *REST]):
-        return None
-    unit = "tflops" if "tflops" in baseline else "gbytes_per_s"
-    value = baseline[unit]
-    if isinstance(value, dict):
-        value = value.get(str(record["seq_len"]))
-    return None if value is None or unit not in record else (value, record[unit])
-
-
-def beside_baselines(machine, settings, records):
-    """(a line for every library with a baseline on this GPU, those of them that are further off than they may)."""
-    if settings["flush_l2"]:
-        return [], []  # the baselines are of other conditions
-    data = read_named(ROOT / "bench" / "baselines.json")
-    found = {}  # kernel: [(deviation, record, baseline, measured)]
-    for record in records:
-        for baseline in data["machines"].get(machine["gpu"], []):
-            pair = of_baseline(baseline, record)
-            if pair:
-                found.setdefault(record["kernel"], []).append((pair[1] / pair[0] - 1, record, *pair))
-    lines, apart = [], []
-    for kernel, each in sorted(found.items()):
-        deviation, record, baseline, measured = max(each, key=lambda one: abs(one[0]))
-        unit = "TFLOP/s" if "tflops" in record else "GB/s"
-        line = (f"{kernel}: {'within' if abs(deviation) <= data['tolerance'] else 'not within'} "
-                f"{100 * data['tolerance']:g} % of bench/baselines.json; furthest {100 * deviation:+.1f} % at "
-                f"seq_len {record['seq_len']} ({measured:.0f} {unit}, there {baseline:g}).")
-        lines.append(line)
-        apart += [line] if abs(deviation) > data["tolerance"] else []
-    return lines, apart
 
 
 def clock_notes(records):
@@ -798,13 +759,12 @@ def bench(args, command, stopped):
                 measured = [{**record, "run": now} for record in measured]
             records += measured
             write(nth, clock_notes(records), complete=False)
-        lines, apart = beside_baselines(machine, args.settings, records)
-        notes.append([*clock_notes(records), *apart])
+        notes.append(clock_notes(records))
         write(nth, notes[nth])
         progress.clear()
         report(machine, args, records)
-        for text in [f"note: {note}" for note in clock_notes(records)] + lines:
-            say_wrapped(text)
+        for note in notes[nth]:
+            say_wrapped(f"note: {note}")
         if nth + 1 < args.repeat:
             print()
     if args.repeat > 1:
