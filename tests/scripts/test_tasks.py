@@ -43,7 +43,7 @@ class Said(unittest.TestCase):
 
     def test_a_kernel_names_its_tasks(self):
         for kernel, names in (("5", ["05_ldmatrix", "05_row_max"]), ("causal", ["beyond_mask", "beyond_step", "beyond_window", "beyond_cap"]),
-                              ("beyond/split_keys", ["beyond_pieces", "beyond_parts"]),
+                              ("beyond/split_keys", ["beyond_pieces", "beyond_parts"]), ("tma_without_wgmma", ["beyond_addresses"]),
                               ("fp8", ["beyond_key_order"]), ("fp8_plain", ["beyond_rotation"]), ("backward_plain", ["beyond_gradients"]), ("swizzle", []), ("one_wgmma", [])):
             self.assertEqual([task.name for task in TASKS.values() if task.is_of(kernel)], names)
 

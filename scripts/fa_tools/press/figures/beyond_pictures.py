@@ -11,6 +11,7 @@ from functools import lru_cache
 from fa_tools.cards import BOOK
 from fa_tools.press.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure
 from fa_tools.product.limits import machine_named
+from fa_tools.sources import constant
 from fa_tools.tools import ROOT, Refused
 
 TILE = 128  # rows of a query tile and keys of a key tile
@@ -231,6 +232,78 @@ def pieces_of_keys(p):
     p.text(249, top + 22, "shared", 11.5, INK.muted)
     p.text(509, top + 22, "global", 11.5, INK.muted)
     p.note(458, "Every arrow is the same merge: the part with the smaller maximum is multiplied by 2 to the power of the difference.", size=12)
+
+
+# ---- TMA without wgmma --------------------------------------------------------------------------------------------------
+
+WITHOUT_WGMMA = ROOT / "kernels" / "beyond" / "tma_without_wgmma.cu"
+# Its lines that budget() repeats, for head_dim 128.
+OF_ITS_CONFIG = ("kWarps = 8; ", "kBlockM = kWarps * 16;", "kBlockN = 8192 / kHeadDim;", "kStages = 2; ", "kMostBytes = 99 * 1024,")
+Budget = namedtuple("Budget", "rows keys stages flops wavefronts exponentials")  # the last three: of a tile of keys
+
+
+def budget(head_dim=128):
+    source = WITHOUT_WGMMA.read_text(encoding="utf-8")
+    for line in OF_ITS_CONFIG:
+        if line not in source:
+            raise Refused(f"kernels/beyond/tma_without_wgmma.cu has no line with {line}")
+    warps, keys = 8, 8192 // head_dim
+    # Per 16 columns of Q one ldmatrix and one per 16 keys of K; per 16 keys one per 16 columns of V. Each is four wavefronts.
+    reads = head_dim // 16 * (1 + keys // 16) + keys // 16 * (head_dim // 16)
+    return Budget(16 * warps, keys, 2, 4 * 16 * warps * keys * head_dim, 4 * warps * reads, 16 * warps * keys)
+
+
+@figure("tma_without_wgmma", None, "beyond/tma_without_wgmma: what it has of shared memory, and what a tile costs on two GPUs", narrow=430,
+        bands=[Band(0, title=False)])
+def without_wgmma(p):
+    found, wide = budget(), p.width > 600
+    left, full = (214, p.width - 214 - 96) if wide else (24, p.width - 48)
+    most, kib = 227, 1024
+
+    def name(y, title, what):
+        if wide:
+            p.text(left - 14, y + 13, title, 13, anchor="end", weight="bold")
+            p.text(left - 14, y + 30, what, 12, INK.muted, "end")
+        else:
+            p.text(left, y - 8, f"{title} {what}", 12.5, anchor="start", weight="bold")
+
+    p.head("Shared memory of a CTA, to scale", "KB of what a CTA may have there, with head_dim 128")
+    step, top = (56, 72) if wide else (72, 92)
+    k13 = constant("13", "kBlockN") * 256 // kib
+    tile = found.keys * 256 // kib
+    for i, (title, what, rows, stage, stages, limit) in enumerate((
+            ("kernel 13", "on Hopper", 32, k13, constant("13", "kStages"), most),
+            ("this kernel", "on RTX 50 as well", found.rows * 256 // kib, tile, found.stages, 99))):
+        y, x = top + i * step, left
+        name(y, title, what)
+        for label, size, look in (("Q", rows, GREEN), *((f"K{n}", stage, BLUE) for n in range(stages)),
+                                  *((f"V{n}", stage, ORANGE) for n in range(stages)), ("free", 0, GREY)):
+            size = size or limit - rows - 2 * stages * stage
+            breadth = size * full / most
+            p.rect(x, y, breadth - 1.5, 36, *look, 3)
+            if breadth > 20:
+                p.text(x + breadth / 2, y + 15, label, 12)
+                p.text(x + breadth / 2, y + 30, str(size), 11.5, INK.muted)
+            x += breadth
+    y = top + 2 * step + (26 if wide else 18)
+    p.heading(f"One tile of {found.keys} keys, in cycles of an SM", f"{found.rows} query rows; each bar as if nothing else took time", y=y)
+    longest = found.flops / machine_named("rtx5090")[1]["sm"]["mma_flops"]
+    y += 42 if wide else 56
+    for title, card in (("H200", BOOK), ("RTX 5090", "rtx5090")):
+        sm = machine_named(card)[1]["sm"]
+        name(y, title, "by mma.sync")
+        for row, (label, cycles, look) in enumerate((("products", found.flops / sm["mma_flops"], GREEN), ("reads of shared memory", found.wavefronts, BLUE),
+                                                     ("exponentials", found.exponentials / sm["exp2"], ORANGE))):
+            at, breadth = y + row * 24, cycles * full / longest
+            p.rect(left, at, breadth, 20, *look, 3)
+            words = f"{label}: {cycles:,.0f}"
+            if breadth > 240:
+                p.text(left + 8, at + 14.5, words, 12, anchor="start")
+            else:
+                p.text(left + breadth + 8, at + 14.5, words, 12, INK.muted, "start")
+        y += 98 if wide else 112
+    p.height = y + 4
+    p.note(y - 8, "No kernel can be faster than its longest bar.", size=12)
 
 
 # ---- what a rotation does -----------------------------------------------------------------------------------------------
