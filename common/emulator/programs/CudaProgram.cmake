@@ -2,10 +2,10 @@
 # the emulator common/emulator/programs/cuda_source.py first rewrites what C++ does not know
 # (docs/your_own_kernel.md), and NAME_checked is the same program with every load and store watched: counts after its
 # end, races, memory.
-find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 
 # fa_translate_cuda(NAME FILE.cu VARIABLE): the C++ that FILE becomes for the emulator; the target NAME_source makes it.
 function(fa_translate_cuda name file variable)
+  find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
   get_filename_component(source ${file} ABSOLUTE)
   set(translate ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cuda_source.py)
   set(translated ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.cpp)
@@ -22,6 +22,7 @@ function(fa_add_cuda_program name file)
     set_source_files_properties(${file} PROPERTIES LANGUAGE CUDA)
     return()
   endif()
+  find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
   if(NOT Python3_Interpreter_FOUND)
     message(STATUS "${name} is left out: Python 3.11, which translates CUDA for the emulator, is not here")
     return()
@@ -36,6 +37,7 @@ function(fa_add_cuda_program name file)
     set_target_properties(${program} PROPERTIES FA_CALLS ON)
     add_dependencies(${program} ${name}_source)
     target_link_libraries(${program} PRIVATE fa_cuda_program fa_harness fa_kernel_options)
+    target_compile_features(${program} PRIVATE cxx_std_20)
     # The reader's own warnings are nvcc's to give, and assert() checks, as with nvcc.
     target_compile_options(${program} PRIVATE -w -UNDEBUG)
     if(program MATCHES "_checked$")
