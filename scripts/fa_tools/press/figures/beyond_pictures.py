@@ -234,6 +234,42 @@ def pieces_of_keys(p):
     p.note(458, "Every arrow is the same merge: the part with the smaller maximum is multiplied by 2 to the power of the difference.", size=12)
 
 
+# ---- what may happen to a score -----------------------------------------------------------------------------------------
+
+ROWS = ((4,), (1, 6), (5, 2, 3), (3, 5, 2, 7))  # scores under a causal mask; the last row is the one of the chapter's table
+WINDOW, CAP, SINK = 2, 5, 6
+
+
+@figure("scores", None, "beyond/scores: a window, a sink, a softcap and ALiBi on the scores of four queries", narrow=430, bands=[Band(0, title=False)])
+def on_scores(p):
+    wide, unit = p.width > 600, 31
+    p.head("Four queries and four keys under a causal mask: what becomes of S", "a row: a query; a column: a key; a cell: its score")
+
+    def capped(score):
+        return f"{CAP * math.tanh(score / CAP):.1f}"
+
+    panels = (("as it is", "a row's sum has", "a term per cell", lambda i, j, s: (str(s), BLUE)),
+              (f"a window of {WINDOW}", "terms are", "left out", lambda i, j, s: (str(s), BLUE) if i - j < WINDOW else ("", GREY)),
+              (f"a sink of {SINK}", "there is", "one term more", lambda i, j, s: (str(s), BLUE)),
+              (f"a softcap of {CAP}", "each term is another,", f"none above {CAP}", lambda i, j, s: (capped(s), ORANGE)),
+              ("ALiBi, slope 1", "a key loses more,", "the further away", lambda i, j, s: (str(s - i + j), ORANGE if i > j else BLUE)))
+    for number, (title, one, other, cell) in enumerate(panels):
+        column, line = (number, 0) if wide else (number % 2, number // 2)
+        x, y = 24 + column * (170 if wide else 204), 96 + line * 212
+        p.text(x, y - 10, title, 13, anchor="start", weight="bold")
+        for i, row in enumerate(ROWS):
+            for j in range(len(ROWS)):
+                words, look = cell(i, j, row[j]) if j <= i else ("", GREY)
+                p.rect(x + j * unit, y + i * unit, unit - 3, unit - 3, *look, 2)
+                if words:
+                    p.text(x + j * unit + (unit - 3) / 2, y + i * unit + 18.5, words, 12)
+            if "sink" in title:
+                p.block(x + len(ROWS) * unit + 5, y + i * unit, unit - 3, unit - 3, str(SINK), GREEN, 12, radius=2)
+        p.lines(x, y + len(ROWS) * unit + 14, 16, (one, other), 12)
+    p.height = y + len(ROWS) * unit + 74
+    p.note(p.height - 16, "A cell is changed by itself, without a look at the others. Grey cells have no weight, and green ones no key.", size=12)
+
+
 # ---- TMA without wgmma --------------------------------------------------------------------------------------------------
 
 WITHOUT_WGMMA = ROOT / "kernels" / "beyond" / "tma_without_wgmma.cu"
