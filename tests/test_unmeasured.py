@@ -16,6 +16,29 @@ TEXTS = re.split(r"(?m)^=== (.+)\n", (ROOT / "tests/unmeasured.txt").read_text(e
 TEXTS = dict(zip(TEXTS[1::2], TEXTS[2::2]))
 copy = Path(sys.argv[1])
 
+
+def exercise(number, margin):
+    return f"""**{number}. A margin of {margin}** (ten minutes). Which line do you change?
+
+<details>
+<summary>Solution</summary>
+
+```diff
+@@ 17_margin_{margin}
+-  static constexpr float kMargin = kWide ? 58.0f : 0.0f;
++  static constexpr float kMargin = kWide ? {margin}.0f : 0.0f;
+```
+
+</details>
+
+"""
+
+
+def question(number, right):
+    choices, others = ("".join(f"- **{letter}** That of {number} {letter}, by two.\n" for letter in letters) for letters in ("abc", "abc".replace(right, "")))
+    return (f"\n**{number}. Which exponent of tile {number} does kernel 17 move?**\n\n{choices}\n<details>\n<summary>Answer</summary>\n\n"
+            f"**{right}.** The constant says so.\n\n{others}\n</details>\n")
+
 # What scripts/fa adopt and solutions do about the emulator's results, but without building: the 17th has those of the 16th.
 COUNTED_AGAIN = f"""
 import copy
@@ -63,9 +86,11 @@ edit(f"kernels/{NEW}.cu", lambda text: text.replace(OLD, NEW).replace("k16", "k1
 run(sys.executable, "-B", copy / "tests/test_repository.py", "Kernels.test_length", "Kernels.test_neighbours_differ_by_one_step",
     "Kernels.test_rules", copy)
 edit("tests/broken/bugs.toml", lambda text: text + TEXTS["bugs.toml"])
-(copy / f"docs/{NEW}.md").write_text(TEXTS[f"{NEW}.md"], encoding="utf-8")
+exercises = "".join(exercise(*each) for each in enumerate((66, 40, 50), 1))
+(copy / f"docs/{NEW}.md").write_text(TEXTS[f"{NEW}.md"].replace("EXERCISES", exercises), encoding="utf-8")
 edit(f"docs/{OLD}.md", lambda text: text.replace("(15_persistent.md). It is the last", f"(15_persistent.md). Next: [17]({NEW}.md). It was the last", 1))
-edit("docs/checkpoints.md", lambda text: text + TEXTS["checkpoints.md"])
+questions = "".join(question(*each) for each in enumerate("abcab", 1))
+edit("docs/checkpoints.md", lambda text: f"{text}\n## 17: a smaller margin\n\n[Chapter 17]({NEW}.md)\n{questions}")
 insert("docs/in_thirty_minutes.md", "\n## Where to go on\n", "\n" + TEXTS["thirty_minutes.md"])
 for page, folder, row in (("README.md", "docs/", "a smaller margin |"), ("docs/README.md", "", "move the exponents of a softmax, and say what it changes | |")):
     edit(page, lambda text, folder=folder, row=row: re.sub(rf"(?m)^\| \[{OLD}\].*\n", lambda at: f"{at[0]}| [{NEW}]({folder}{NEW}.md) | {row}\n", text))
