@@ -24,7 +24,7 @@ from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, n
 
 from fa_tools.product import bench, gradients, harness, shapes, torch_attention
 from fa_tools.laboratory.validate import check_problem, check_sense
-from fa_tools.records import REST, attended_pairs, check, flops_of, is_finding
+from fa_tools.records import attended_pairs, check, flops_of, is_finding
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,
             "rest_ms": 0, "load_seconds": 0, "inputs": "normal", "seed": 1, "tflops_convention": "4*B*H*N^2*D"}
@@ -759,26 +759,6 @@ class Command(ScriptTest):
         done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    @needs_venv("jsonschema")
-    def test_masks_heads_of_keys_and_lengths(self):
-        small, known = self.SMALL[:4], {"FAKE_GPU_BEYOND": "1"}
-        for arguments, fields, pairs in (
-                (("--seq-len", "77", "--batch", "1", "--mask", "causal", "--kv-heads", "1"),
-                 {"mask": "causal", "kv_heads": 1}, 2 * 77 * 78 // 2),
-                (("--q-len", "3", "--kv-len", "100", "--batch", "1"), {"kv_len": 100}, 2 * 300),
-                (("--lengths", "9,0,4", "--kv-lengths", "2,3,4", "--mask", "causal"),
-                 {"mask": "causal", "kv_len": 4, "lengths": [9, 0, 4], "kv_lengths": [2, 3, 4]}, 2 * (3 + 10))):
-            done = self.run_script(*self.arguments("beyond/right", "01", *small, *arguments, "--head-dim", "64", "--rest-ms", "0",
-                                                   "--iters", "4", "--load-seconds", "0", "--rotate", "2", "--peers", "fa2", "--json", self.json), env=known)
-            records = {record["kernel"]: record for record in self.data(done)["records"]}
-            self.assertEqual({name: (record["status"], record["attended_pairs"]) for name, record in records.items()},
-                             {"01_right": ("skipped", pairs), "beyond/right": ("passed", pairs), "peer/fa2": ("skipped", pairs)})
-            for name, record in records.items():
-                self.assertEqual({name: record[name] for name in REST if name in record}, fields)
-                self.assertEqual(record.get("chosen", False), name == "beyond/right")
-            done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-
     def test_repeated(self):
         done = self.call("02", *self.SMALL, "--peers", "none", "--rounds", "2", "--repeat", "2", "--json", self.json)
         first, second = self.data(done), json.loads((self.folder / "out-2.json").read_text())
@@ -915,11 +895,6 @@ class Shell(ScriptTest):
                                  (("--seq-len", "x"), "'x' is not a whole number from 1 on"), (("08", "99"), "there is no kernel 99; there are 01_naive, ")):
             with self.subTest(words):
                 self.assert_one_sentence(self.call(*arguments), words)
-
-    def test_help(self):
-        done = self.run_script(SCRIPTS / "fa", "bench", "--help", env={"COLUMNS": "80"}, code=0)
-        for text in ("scripts/fa bench --protocol from-scratch", "cudnn_frontend"):  # no name is cut in two
-            self.assertIn(text, done.stdout)
 
 
 if __name__ == "__main__":
