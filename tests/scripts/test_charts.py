@@ -307,21 +307,6 @@ class Compare(ScriptTest):
         for chosen in (("01", "peer/fa2"), ("--threshold", "2", "01", "peer/fa2"), ("--kernels", "01,peer/fa2")):  # the last as in 1.0.0
             self.assertTrue(self.compare(a, b, *chosen).stdout.endswith("\n\nB against A: 1 faster\n"), chosen)
 
-    def test_masks_heads_of_keys_and_lengths_are_part_of_the_problem(self):
-        full = cuda_record("beyond/causal", 100.0)
-        causal, grouped = ({"mask": "causal"}, {"mask": "causal", "kv_heads": 8})
-        packed = {"batch": 2, "seq_len": 300, "lengths": [300, 17]}
-        a = results(CUDA, [full, beyond(full, 50.0, **causal), beyond(full, 50.0, **grouped), beyond(full, 9.0, **packed)])
-        b = results(CUDA, [beyond(full, 9.0, **packed), beyond(full, 100.0, **causal), full])
-        pairs, only = compare.compare([a, b], lambda kernel: True, 2)
-        self.assertEqual([(pair.get("mask"), pair.get("lengths"), pair["verdict"]) for pair in pairs],
-                         [(None, (300, 17), "same"), (None, None, "same"), ("causal", None, "faster")])
-        self.assertEqual([shape.kv_heads for _, shape, _ in only[0]], [8])
-        said = self.compare(a, b).stdout
-        for words in ("\nbf16, batch 16, 16 heads, 1024 tokens, head_dim 128\n", ", head_dim 128, causal\n",
-                      ", 300 tokens, head_dim 128, packed 300 + 17\n", "only in A: beyond/causal (1 problem)"):
-            self.assertIn(words, said)
-
     def test_what_did_not_pass(self):
         a, b = cuda_results(), cuda_results()
         b["records"][0] = not_passed(b["records"][0], "wrong", "head 1: NaN")
