@@ -79,7 +79,7 @@ def blocks_of_markdown(text):
         last = number
         if not lines and line.startswith("    "):
             continue
-        if re.match(r"\s*</?details>", line):
+        if line.lstrip().startswith(("<details>", "</details>")):
             flush()
             folds += -1 if "</" in line else 1
             continue

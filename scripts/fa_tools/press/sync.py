@@ -222,7 +222,7 @@ def entries(spec):
 def kernel_named(word, data):
     """The record's name that a word stands for, or None: 03 is that of the kernel with this number."""
     known = {record["kernel"] for record in data["records"]}
-    if re.fullmatch(r"\d\d", word):
+    if len(word) == 2 and word.isdecimal():
         ours = {path.stem for path in (ROOT / "kernels").glob(f"{word}_*.cu")} & known
         word = min(ours) if ours else f"{word}_*"
     return word if any(fnmatch.fnmatchcase(name, word) for name in known) else None
@@ -281,7 +281,7 @@ def value(spec, shown):
             over = word[1:]
         elif "kernel" not in filters and (found := kernel_named(kernel, data)):
             filters["kernel"], over = found, other or over
-        elif field is None and re.match("[a-z]", word):
+        elif field is None and word[:1].islower():
             field = word
         else:
             raise Refused(f"'{word}' of '{spec}' is neither a record's name nor a field")

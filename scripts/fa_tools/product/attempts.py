@@ -91,7 +91,7 @@ def advice(task, result, command):
 def errors_in(message):
     """The lines of a compiler's or a linker's message that say what is wrong."""
     named = [line for line in message.split("\n")
-             if re.search("error:|multiple definition of|undefined reference to", line) and not line.startswith("collect2")]
+             if any(words in line for words in ("error:", "multiple definition of", "undefined reference to")) and not line.startswith("collect2")]
     return [re.sub(r"^\S*?(\w+\.cu:)", r"\1", re.sub(r"^\S*/ld: ", "", line)) for line in named] or message.split("\n")
 
 

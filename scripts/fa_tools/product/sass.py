@@ -147,7 +147,7 @@ def parse_sass(text):
             continue
         if current is None:
             continue
-        if re.match(r"^//-{5,}", line):  # the next section's heading
+        if line.startswith("//-----"):  # the next section's heading
             current = None
             continue
         current.listing.append(line)
@@ -200,7 +200,7 @@ def kind_of(instruction):
         return "other"
     if opcode.startswith("IMAD.MOV"):
         return "MOV"
-    if base == "HFMA2" and re.search(r", -RZ, RZ,", instruction.operands):  # -0 * 0 + constant
+    if base == "HFMA2" and ", -RZ, RZ," in instruction.operands:  # -0 * 0 + constant
         return "MOV"
     if opcode.startswith("HADD2.F32"):  # an fp16 value, as fp32
         return "F2FP"
@@ -522,23 +522,18 @@ def finish(process, what):
 def readable(mangled):
     """{mangled name: attention_kernel<__half, 64>, with its namespace}"""
     names = finish(start("c++filt", *mangled), "c++filt").splitlines() if mangled else []
-    return {each: re.sub(r"^void ", "", name).split("(")[0] for each, name in zip(mangled, names)}
+    return {each: name.removeprefix("void ").split("(")[0] for each, name in zip(mangled, names)}
+
+
+FUNCTION = re.compile(r"Compiling entry function '([^']+)' for 'sm_(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+                      r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]* (\d+) bytes smem)?", re.DOTALL)
 
 
 def parse_resources(log, architecture=None):
     """What `ptxas -v` says of each kernel; of several architectures, for one."""
-    result = {}
-    for part in log.split("Compiling entry function")[1:]:
-        if architecture and not re.match(rf" '[^']+' for 'sm_{architecture}'", part):
-            continue
-        spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
-        static = re.search(r"(\d+) bytes smem", part)
-        result[re.match(r" '([^']+)'", part)[1]] = {
-            "registers": int(re.search(r"Used (\d+) registers", part)[1]),
-            "stack_bytes": int(spills[1]), "spill_store_bytes": int(spills[2]), "spill_load_bytes": int(spills[3]),
-            "static_shared_bytes": int(static[1]) if static else 0,
-        }
-    return result
+    return {name: {"registers": int(registers), "stack_bytes": int(stack), "spill_store_bytes": int(stores), "spill_load_bytes": int(loads),
+                   "static_shared_bytes": int(static or 0)}
+            for name, of, stack, stores, loads, registers, static in FUNCTION.findall(log) if architecture in (None, of)}
 
 
 def parse_launches(text):
