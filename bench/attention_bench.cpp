@@ -23,6 +23,7 @@
 #include "common/harness/inputs.h"
 #include "common/harness/runner.h"
 #include "common/launch/registry.h"
+#include "common/launch/validation.h"
 
 namespace fa {
 namespace {
@@ -120,6 +121,7 @@ void print_help() {
 }
 
 int run_suite(int argc, char** argv) {
+  name_fields_as_options();
   benchmark::Initialize(&argc, argv, print_help);  // takes its own arguments away
   Parser app("The kernels under Google Benchmark");
   if (!app.parse(argc, argv)) return 0;

@@ -19,9 +19,16 @@
 #include "common/launch/gradients.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
+#include "common/launch/validation.h"
 
 namespace fa {
 namespace {
+
+// What is refused is what scripts/fa bench was asked for.
+[[maybe_unused]] const bool named = [] {
+  name_fields_as_options();
+  return true;
+}();
 
 Json parsed(const char* text) {
   const Json request = Json::parse(text, "the request");

@@ -5,6 +5,7 @@
 
 #include "common/emulator/core/launch.h"
 #include "common/harness/results.h"
+#include "common/launch/validation.h"
 #include "tests/support.h"
 
 namespace fa::test {

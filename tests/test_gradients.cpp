@@ -16,6 +16,7 @@
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/core/launch.h"
+#include "common/launch/validation.h"
 #endif
 
 namespace fa {
@@ -502,7 +503,7 @@ TEST(KernelsOfGradients, RefuseInOneSentence) {
             "k_strides let rows of dK overlap: each must have 64 elements of its own");
   tensors.forward.k_strides = {};
   p.fp8 = Fp8::kHead;
-  EXPECT_EQ(refused(Unsupported("")), "takes --fp8 none, not head");
+  EXPECT_EQ(refused(Unsupported("")), "takes fp8 none, not head");
 }
 
 // ---- the C entry point --------------------------------------------------------------------------

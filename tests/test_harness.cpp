@@ -20,6 +20,7 @@
 #include "common/cli/protocols.h"
 #include "common/harness/files.h"
 #include "common/harness/parallel.h"
+#include "common/launch/validation.h"
 #include "tests/support.h"
 
 namespace fa::test {
@@ -548,8 +549,8 @@ TEST(Run, RefusesShapes) {
       {problem(1, 1, 0, 64, Dtype::kBf16), "multiple of 128"},
       {problem(1, 1, -128, 64, Dtype::kBf16), "multiple of 128"},
       {problem(1, 1, 128, 80, Dtype::kBf16), "64 or 128, not 80"},
-      {problem(0, 1, 128, 64, Dtype::kBf16), "--batch"},
-      {problem(1, -1, 128, 64, Dtype::kBf16), "--heads"},
+      {problem(0, 1, 128, 64, Dtype::kBf16), "batch"},
+      {problem(1, -1, 128, 64, Dtype::kBf16), "heads"},
       {problem(65536, 65536, 128, 64, Dtype::kBf16), "at most 65535, not 4294967296"},
       {problem(1, 1, 1 << 23, 64, Dtype::kBf16), "from 128 to 4194304"},
       {problem(1, 60000, 1 << 22, 128, Dtype::kBf16), "GiB"},
@@ -676,7 +677,7 @@ TEST(Protocols, BadFilesAreRefused) {
       {changed("4*B", "5*B"), "p: 'tflops_convention' must be 4*B*H*N^2*D"},
       {changed("fp16", "fp8"), "p, problem 1: 'dtype' must be fp16 or bf16, not fp8"},
       {changed("128", "100"),
-       "p, problem 1: --seq-len must be a multiple of 128 from 128 to 4194304"},
+       "p, problem 1: seq_len must be a multiple of 128 from 128 to 4194304"},
       {changed("\"heads\": 1, ", ""), "p, problem 1 lacks 'heads'"},
       {changed("\"problems\": [{", "\"problems\": [7, {"), "p, problem 1 is not a JSON object"},
   };

@@ -5,6 +5,7 @@
 
 #include "bench/checks.h"
 #include "bench/peers/shared_library.h"
+#include "common/launch/validation.h"
 #include "tests/support.h"
 
 namespace fa::test {

@@ -16,6 +16,7 @@
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/core/launch.h"
+#include "common/launch/validation.h"
 #endif
 
 namespace fa::test {
@@ -459,26 +460,25 @@ TEST(Takes, TheSentenceSaysWhatWouldBeAccepted) {
   const Kernel& kernel = kernels().front();
   Problem p = problem(1, 8, 256, 64, Dtype::kFp16);
   p.mask = Mask::kCausal;
-  EXPECT_EQ(refusal(kernel, p), "takes --mask none, not causal");
+  EXPECT_EQ(refusal(kernel, p), "takes mask none, not causal");
   p.kv_heads = 2;
-  EXPECT_EQ(
-      refusal(kernel, p),
-      "takes --mask none, not causal; as many heads of keys as of queries (--kv-heads 8), not 2");
+  EXPECT_EQ(refusal(kernel, p),
+            "takes mask none, not causal; as many heads of keys as of queries (kv_heads 8), not 2");
   p.mask = Mask::kNone;
   p.kv_heads.reset();
   p.kv_len = 300;
-  EXPECT_EQ(refusal(kernel, p), "takes as many keys as queries (--kv-len 256), not 300");
+  EXPECT_EQ(refusal(kernel, p), "takes as many keys as queries (kv_len 256), not 300");
   p.pack({{3, 3}});
-  EXPECT_EQ(refusal(kernel, p), "takes sequences of one length (--seq-len), not --lengths");
+  EXPECT_EQ(refusal(kernel, p), "takes sequences of one length (seq_len), not cu_seqlens");
   p = problem(1, 8, 256, 64, Dtype::kFp16);
   p.page(16, {256, 256});
-  EXPECT_EQ(refusal(kernel, p), "takes K and V in one piece, not in pages (--page-size)");
+  EXPECT_EQ(refusal(kernel, p), "takes K and V in one piece, not in pages (page_size)");
   p = problem(1, 8, 256, 64, Dtype::kFp16);
-  EXPECT_EQ(refusal(kernel, with({"window", {128, -1}}, p)), "takes --window -1,-1, not 128,-1");
+  EXPECT_EQ(refusal(kernel, with({"window", {128, -1}}, p)), "takes window -1,-1, not 128,-1");
   EXPECT_EQ(refusal(kernel, with({"softcap", {}, 50}, p)),
-            "takes scores without a softcap (--softcap)");
+            "takes scores without a softcap (softcap)");
   EXPECT_EQ(refusal(kernel, with({"slopes", {}, 0, Alibi::kSequence, true}, p)),
-            "takes --alibi none, not sequence; heads without a sink (--sink)");
+            "takes alibi_slopes none, not sequence; heads without a sink (sinks)");
 }
 
 // A problem with one of them is no plain one, and no kernel takes it that does not say so.
@@ -550,7 +550,7 @@ TEST(Best, SaysWhyFasterOnesCannot) {
   const Choice choice = best_kernel(p, with_strides(p, {}));
   ASSERT_EQ(choice.faster.size(), 1u);
   EXPECT_EQ(choice.faster[0].first->name, "16_max_free");
-  EXPECT_EQ(choice.faster[0].second, "takes --mask none, not causal");
+  EXPECT_EQ(choice.faster[0].second, "takes mask none, not causal");
 }
 
 TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
@@ -560,15 +560,15 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   EXPECT_THROW(validate(good), BadInput);
   Problem p = good;
   p.kv_heads = 4;
-  EXPECT_EQ(why(p), "--kv-heads must divide --heads, which are 6, not be 4");
+  EXPECT_EQ(why(p), "kv_heads must divide heads, which are 6, not be 4");
   p = good;
   p.kv_len = 0;
-  EXPECT_EQ(why(p), "--kv-len must be from 1 to 4194304, not 0");
+  EXPECT_EQ(why(p), "kv_len must be from 1 to 4194304, not 0");
   const std::tuple<int Problem::*, int, const char*> rows[] = {
-      {&Problem::batch, 0, "--batch must be at least 1"},
-      {&Problem::heads, 0, "--heads must be at least 1"},
-      {&Problem::seq_len, 0, "--seq-len must be at least 1, not 0"},
-      {&Problem::seq_len, 1 << 23, "--seq-len must be at most 4194304"}};
+      {&Problem::batch, 0, "batch must be at least 1"},
+      {&Problem::heads, 0, "heads must be at least 1"},
+      {&Problem::seq_len, 0, "seq_len must be at least 1, not 0"},
+      {&Problem::seq_len, 1 << 23, "seq_len must be at most 4194304"}};
   for (const auto& [field, value, sentence] : rows) {
     p = good;
     p.*field = value;
@@ -577,27 +577,27 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   for (const auto& lengths : {std::vector<Sequence>{{0, 5}, {0, 0}}, {257, {1 << 22, 1}}}) {
     p = good;
     p.pack(lengths);
-    EXPECT_EQ(why(p), "--lengths must have a sum from 1 to 1073741824");
+    EXPECT_EQ(why(p), "cu_seqlens must have a sum from 1 to 1073741824");
   }
   p.pack({{1, 5}, {-1, 2}});
-  EXPECT_EQ(why(p), "--lengths must not be negative");
+  EXPECT_EQ(why(p), "cu_seqlens must not be negative");
   p.pack({{1, 5}, {1, 2}});
   p.page(16, {5, 2});
-  EXPECT_EQ(why(p), "--page-size does not go with --lengths");
+  EXPECT_EQ(why(p), "page_size does not go with cu_seqlens");
   p = good;
   for (const int size : {8, 24, 512}) {
     p.page(size, {1, 2});
-    EXPECT_EQ(why(p), "--page-size must be 16, 32, 64, 128 or 256, not " + std::to_string(size));
+    EXPECT_EQ(why(p), "page_size must be 16, 32, 64, 128 or 256, not " + std::to_string(size));
   }
   p.page(16, {1, 2});
   EXPECT_EQ(why(p), "no error");
   p.kv_lens = {3, 0};
-  EXPECT_EQ(why(p), "--kv-lengths must be from 0 to 2, the longest, not 3");
+  EXPECT_EQ(why(p), "kv_lens must be from 0 to 2, the longest, not 3");
   for (const auto& [window, text] :
        {std::pair(Window{-2, 0}, "-2,0"), {{5, INT_MAX}, "5,2147483647"}}) {
     p = good;
     p.window = window;
-    EXPECT_EQ(why(p), "--window must be two numbers from -1, for all keys, to 1073741824, not " +
+    EXPECT_EQ(why(p), "window must be two numbers from -1, for all keys, to 1073741824, not " +
                           std::string(text));
   }
   p = good;
@@ -605,7 +605,7 @@ TEST(Takes, ShapesThatMakeNoSenseAreBadInput) {
   EXPECT_EQ(why(p), "no error");
   for (const float wrong : {-1.0f, INFINITY, NAN}) {
     p.softcap = wrong;
-    EXPECT_EQ(why(p), "--softcap must be above 0 and finite, or 0 for none");
+    EXPECT_EQ(why(p), "softcap must be above 0 and finite, or 0 for none");
   }
 }
 
@@ -1190,13 +1190,13 @@ TEST(OfFp8, AWrongScaleOfATileIsFound) {
 TEST(OfFp8, IsRefusedInOneSentence) {
   Problem p = problem(1, 1, 128, 64, Dtype::kBf16);
   const Kernel& kernel = find_kernel("fp8_plain");
-  EXPECT_EQ(refusal(kernel, p), "takes --fp8 head, tile or rotated, not none");
+  EXPECT_EQ(refusal(kernel, p), "takes fp8 head, tile or rotated, not none");
   p.fp8 = Fp8::kTile;
   EXPECT_EQ(refusal(kernel, p), "");
-  EXPECT_EQ(refusal(kernels().front(), p), "takes --fp8 none, not tile");
+  EXPECT_EQ(refusal(kernels().front(), p), "takes fp8 none, not tile");
   p.pack({{3, 3}});
   EXPECT_EQ(error_of<BadInput>([&] { validate(p, true); }),
-            "--fp8 goes with neither --lengths nor --page-size");
+            "fp8 goes with neither cu_seqlens nor page_size");
 }
 
 #ifndef FA_WITH_CUDA

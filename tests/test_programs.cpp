@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <regex>
+#include <utility>
 
 #include "common/api/fa.h"
 #include "tests/support.h"

@@ -23,6 +23,7 @@
 #include "common/launch/gradients.h"
 #include "common/launch/launch.h"
 #include "common/launch/registry.h"
+#include "common/launch/validation.h"
 
 namespace fa {
 namespace {
@@ -51,22 +52,6 @@ fa_status guarded(const Body& body) noexcept {
   } catch (...) {  // the sentence itself does not fit into memory
   }
   return FA_FAILED;
-}
-
-// Sentences for the command line name options. "--seq-len must be ..." is "seq_len must be ..."
-// here, --lengths is cu_seqlens, --kv-lengths is kv_lens, --alibi is alibi_slopes, --sink is sinks.
-std::string with_fields(std::string text) {
-  for (size_t at; (at = text.find("--")) != std::string::npos;) {
-    text.erase(at, 2);
-    if (text.compare(at, 7, "lengths") == 0) text.replace(at, 7, "cu_seqlens");
-    if (text.compare(at, 5, "alibi") == 0) text.insert(at + 5, "_slopes");
-    if (text.compare(at, 4, "sink") == 0) text.insert(at + 4, "s");
-    if (text.compare(at, 10, "kv-lengths") == 0) text.replace(at, 10, "kv-lens");
-    for (; at < text.size() && (text[at] == '-' || isalpha(text[at])); at++) {
-      if (text[at] == '-') text[at] = '_';
-    }
-  }
-  return text;
 }
 
 // sizeof(fa_options) in the headers of all releases. A version that adds fields adds its size here.
@@ -367,28 +352,26 @@ struct Call {
     if (name != kBest) kernel = gradients ? &find_gradient_kernel(name).kernel : &find_kernel(name);
     const fa_options options = read_options(with);
     wants_end = options.wants_end;
-    sentences([&] {
-      problem = problem_of(*of_caller, options, what == What::kFp8 ? Fp8::kHead : Fp8::kNone);
-      problem.deterministic = gradients && options.deterministic == 1;
-      given.cu_seqlens_q = options.cu_seqlens_q;
-      given.cu_seqlens_kv = options.cu_seqlens_kv;
-      given.lse = options.lse;
-      given.block_table = options.block_table;
-      given.kv_lens = options.kv_lens;
-      given.sinks = options.sinks;
-      given.alibi_slopes = options.alibi_slopes;
-      const auto read = [](const fa_strides& s) { return Strides{s.block, s.head, s.row}; };
-      given.q_strides = read(options.q_strides);
-      given.k_strides = read(options.k_strides);
-      given.v_strides = read(options.v_strides);
-      given.o_strides = read(options.o_strides);
-      if (what == What::kFp8) {
-        e4m3 = read_fp8(fp8, problem);
-        if (e4m3.q.tile > 0 || e4m3.k.tile > 0) problem.fp8 = Fp8::kTile;
-      }
-      tensors = with_strides(problem, given, gradients);
-      if (what == What::kFp8) check_e4m3(problem, tensors, e4m3);
-    });
+    problem = problem_of(*of_caller, options, what == What::kFp8 ? Fp8::kHead : Fp8::kNone);
+    problem.deterministic = gradients && options.deterministic == 1;
+    given.cu_seqlens_q = options.cu_seqlens_q;
+    given.cu_seqlens_kv = options.cu_seqlens_kv;
+    given.lse = options.lse;
+    given.block_table = options.block_table;
+    given.kv_lens = options.kv_lens;
+    given.sinks = options.sinks;
+    given.alibi_slopes = options.alibi_slopes;
+    const auto read = [](const fa_strides& s) { return Strides{s.block, s.head, s.row}; };
+    given.q_strides = read(options.q_strides);
+    given.k_strides = read(options.k_strides);
+    given.v_strides = read(options.v_strides);
+    given.o_strides = read(options.o_strides);
+    if (what == What::kFp8) {
+      e4m3 = read_fp8(fp8, problem);
+      if (e4m3.q.tile > 0 || e4m3.k.tile > 0) problem.fp8 = Fp8::kTile;
+    }
+    tensors = with_strides(problem, given, gradients);
+    if (what == What::kFp8) check_e4m3(problem, tensors, e4m3);
   }
 
   // The kernel that runs on the current GPU. Throws Unsupported if none does.
@@ -426,18 +409,6 @@ struct Call {
     throw BadInput("workspace_bytes is " + std::to_string(tensors.workspace_bytes) + ", but " +
                    chosen.name + " needs " + std::to_string(needed) + ": ask " +
                    (what == What::kFp8 ? "fa_plan_fp8" : "fa_plan_backward"));
-  }
-
-  // Errors in body name the fields of fa.h.
-  template <typename Body>
-  void sentences(const Body& body) const {
-    try {
-      body();
-    } catch (const BadInput& error) {
-      throw BadInput(with_fields(error.what()));
-    } catch (const Unsupported& error) {
-      throw Unsupported(with_fields(error.what()));
-    }
   }
 };
 
@@ -763,18 +734,16 @@ size_t plan(const char* kernel, const fa_problem* problem, const fa_options* opt
   if (!plan) throw BadInput("the pointer to the plan is null");
   const Call call(kernel, problem, options, {}, what, fp8);
   size_t bytes = 0;
-  call.sentences([&] {
 #ifdef FA_WITH_CUDA
-    const CurrentDevice current(device);
+  const CurrentDevice current(device);
 #endif
-    const Choice choice = call.choose();
-    plan_text = choice.kernel->name;
-    for (const auto& [faster, why] : choice.faster) {
-      plan_text += "\n" + with_fields(faster->name + " " + why);
-    }
-    *plan = plan_text.c_str();
-    bytes = call.workspace_bytes(*choice.kernel);
-  });
+  const Choice choice = call.choose();
+  plan_text = choice.kernel->name;
+  for (const auto& [faster, why] : choice.faster) {
+    plan_text += "\n" + faster->name + " " + why;
+  }
+  *plan = plan_text.c_str();
+  bytes = call.workspace_bytes(*choice.kernel);
   return bytes;
 }
 
@@ -811,24 +780,22 @@ fa_status fa_attention_with(const char* kernel, const fa_problem* problem,
                             void* o, void* stream) {
   return fa::guarded([&] {
     fa::Call call(kernel, problem, options, {q, k, v, o, nullptr, 0, stream});
-    call.sentences([&] {
-      fa::check_pointers(call.tensors);
-      if (uintptr_t(call.tensors.lse) % alignof(float) != 0) {
-        throw fa::BadInput("the pointer to lse must be a multiple of 4 bytes");
-      }
-      const fa::Tensors& tensors = call.tensors;
-      std::vector<fa::Memory> outputs{
-          fa::memory_of(call.problem, "O", tensors.o, tensors.o_strides, false)};
-      if (tensors.lse) outputs.push_back(fa::memory_of_lse(call.problem, tensors));
-      std::vector<fa::Memory> inputs = fa::inputs_of(call.problem, tensors);
-      const auto add = [&](const char* name, const float* floats, size_t count) {
-        if (floats) inputs.push_back(fa::memory_of_bytes(name, floats, count * sizeof(float)));
-      };
-      add("sinks", tensors.sinks, size_t(call.problem.heads));
-      add("alibi_slopes", tensors.alibi_slopes, fa::slopes_of(call.problem));
-      fa::check_overlap(outputs, inputs);
-      fa::attention(call);
-    });
+    fa::check_pointers(call.tensors);
+    if (uintptr_t(call.tensors.lse) % alignof(float) != 0) {
+      throw fa::BadInput("the pointer to lse must be a multiple of 4 bytes");
+    }
+    const fa::Tensors& tensors = call.tensors;
+    std::vector<fa::Memory> outputs{
+        fa::memory_of(call.problem, "O", tensors.o, tensors.o_strides, false)};
+    if (tensors.lse) outputs.push_back(fa::memory_of_lse(call.problem, tensors));
+    std::vector<fa::Memory> inputs = fa::inputs_of(call.problem, tensors);
+    const auto add = [&](const char* name, const float* floats, size_t count) {
+      if (floats) inputs.push_back(fa::memory_of_bytes(name, floats, count * sizeof(float)));
+    };
+    add("sinks", tensors.sinks, size_t(call.problem.heads));
+    add("alibi_slopes", tensors.alibi_slopes, fa::slopes_of(call.problem));
+    fa::check_overlap(outputs, inputs);
+    fa::attention(call);
   });
 }
 
@@ -841,28 +808,26 @@ fa_status fa_attention_backward(const char* kernel, const fa_problem* problem,
         kernel, problem, options,
         {q, k, v, const_cast<void*>(o), workspace, workspace_bytes, stream},  // O is read alone
         fa::What::kGradients);
-    call.sentences([&] {
-      const fa::Problem& of = call.problem;
-      const fa::Tensors& tensors = call.tensors;
-      const fa::GradientTensors gradients{tensors, d_o, d_q, d_k, d_v};
-      if (!tensors.lse) {
-        throw fa::BadInput("lse is null: gradients need the log-sum-exp of the forward call");
-      }
-      fa::check_pointers(gradients);
-      if (workspace) fa::check_alignment(workspace, "the workspace");
-      std::vector<fa::Memory> inputs = fa::inputs_of(of, tensors);
-      inputs.push_back(fa::memory_of(of, "O", o, tensors.o_strides, false));
-      inputs.push_back(fa::memory_of(of, "dO", d_o, tensors.o_strides, false));
-      inputs.push_back(fa::memory_of_lse(of, tensors));
-      std::vector<fa::Memory> outputs{fa::memory_of(of, "dQ", d_q, tensors.q_strides, false),
-                                      fa::memory_of(of, "dK", d_k, tensors.k_strides, true),
-                                      fa::memory_of(of, "dV", d_v, tensors.v_strides, true)};
-      if (workspace) {
-        outputs.push_back(fa::memory_of_bytes("the workspace", workspace, workspace_bytes));
-      }
-      fa::check_overlap(outputs, inputs);
-      fa::backward(call, gradients);
-    });
+    const fa::Problem& of = call.problem;
+    const fa::Tensors& tensors = call.tensors;
+    const fa::GradientTensors gradients{tensors, d_o, d_q, d_k, d_v};
+    if (!tensors.lse) {
+      throw fa::BadInput("lse is null: gradients need the log-sum-exp of the forward call");
+    }
+    fa::check_pointers(gradients);
+    if (workspace) fa::check_alignment(workspace, "the workspace");
+    std::vector<fa::Memory> inputs = fa::inputs_of(of, tensors);
+    inputs.push_back(fa::memory_of(of, "O", o, tensors.o_strides, false));
+    inputs.push_back(fa::memory_of(of, "dO", d_o, tensors.o_strides, false));
+    inputs.push_back(fa::memory_of_lse(of, tensors));
+    std::vector<fa::Memory> outputs{fa::memory_of(of, "dQ", d_q, tensors.q_strides, false),
+                                    fa::memory_of(of, "dK", d_k, tensors.k_strides, true),
+                                    fa::memory_of(of, "dV", d_v, tensors.v_strides, true)};
+    if (workspace) {
+      outputs.push_back(fa::memory_of_bytes("the workspace", workspace, workspace_bytes));
+    }
+    fa::check_overlap(outputs, inputs);
+    fa::backward(call, gradients);
   });
 }
 
@@ -886,27 +851,25 @@ fa_status fa_attention_fp8(const char* kernel, const fa_problem* problem, const 
   return fa::guarded([&] {
     const fa::Call call(kernel, problem, options, {q, k, v, o, workspace, workspace_bytes, stream},
                         fa::What::kFp8, fp8);
-    call.sentences([&] {
-      const fa::Problem& of = call.problem;
-      const fa::Tensors& tensors = call.tensors;
-      fa::check_pointers(tensors);
-      if (workspace) fa::check_alignment(workspace, "the workspace");
-      std::vector<fa::Memory> inputs = fa::inputs_of(of, tensors);
-      if (call.e4m3.v_transposed) {
-        inputs.back() = fa::memory_of_bytes("V", v, fa::transposed_bytes(of));
+    const fa::Problem& of = call.problem;
+    const fa::Tensors& tensors = call.tensors;
+    fa::check_pointers(tensors);
+    if (workspace) fa::check_alignment(workspace, "the workspace");
+    std::vector<fa::Memory> inputs = fa::inputs_of(of, tensors);
+    if (call.e4m3.v_transposed) {
+      inputs.back() = fa::memory_of_bytes("V", v, fa::transposed_bytes(of));
+    }
+    for (const fa::NamedScales& each : fa::scales_of(of, call.e4m3)) {
+      if (each.bytes > 0) {
+        inputs.push_back(fa::memory_of_bytes(each.name, each.scales.first, each.bytes));
       }
-      for (const fa::NamedScales& each : fa::scales_of(of, call.e4m3)) {
-        if (each.bytes > 0) {
-          inputs.push_back(fa::memory_of_bytes(each.name, each.scales.first, each.bytes));
-        }
-      }
-      std::vector<fa::Memory> outputs{fa::memory_of(of, "O", o, tensors.o_strides, false)};
-      if (workspace) {
-        outputs.push_back(fa::memory_of_bytes("the workspace", workspace, workspace_bytes));
-      }
-      fa::check_overlap(outputs, inputs);
-      fa::attention_fp8(call);
-    });
+    }
+    std::vector<fa::Memory> outputs{fa::memory_of(of, "O", o, tensors.o_strides, false)};
+    if (workspace) {
+      outputs.push_back(fa::memory_of_bytes("the workspace", workspace, workspace_bytes));
+    }
+    fa::check_overlap(outputs, inputs);
+    fa::attention_fp8(call);
   });
 }
 

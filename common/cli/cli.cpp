@@ -26,6 +26,7 @@
 #include "common/harness/results.h"
 #include "common/harness/sources.h"
 #include "common/launch/gradients.h"
+#include "common/launch/validation.h"
 
 namespace fa {
 namespace {
@@ -192,6 +193,7 @@ int with_exit_code(const std::function<int()>& body) {
 }
 
 int run_program(int argc, char** argv) {
+  name_fields_as_options();
   return with_exit_code([&] {
     std::optional<Request> request = read_command_line(argc, argv);
     if (!request) return 0;

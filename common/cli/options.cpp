@@ -15,6 +15,7 @@
 #include "common/harness/files.h"
 #include "common/harness/inputs.h"
 #include "common/launch/gradients.h"
+#include "common/launch/validation.h"
 
 namespace fa {
 namespace {

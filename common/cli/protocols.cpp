@@ -1,4 +1,5 @@
 #include "common/cli/protocols.h"
+#include "common/launch/validation.h"
 
 #include <algorithm>
 #include <cmath>

@@ -20,7 +20,9 @@
 #include "common/harness/changes.h"
 #include "common/harness/fp8.h"
 #include "common/harness/gradients.h"
+#include "common/launch/gradients.h"
 #include "common/launch/launch.h"
+#include "common/launch/validation.h"
 
 namespace fa {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/launch/launch.h"
+#include "common/launch/validation.h"
 
 namespace fa {
 

@@ -249,8 +249,4 @@ struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws BadInput unless the shape makes sense, and, without any_length, unless seq_len is a
-// multiple of 128, as the numbered kernels want it.
-void validate(const Problem& problem, bool any_length = false);
-
 }  // namespace fa

@@ -198,14 +198,6 @@ const std::vector<Kernel>& kernels();
 // "beyond/causal"; "16.next" for "16_max_free.next", which "16" never is). Throws BadInput.
 const Kernel& find_kernel(std::string_view name_or_number);
 
-// Why the kernel does not accept a valid problem: one sentence that says what it would accept, such
-// as "takes --mask none, not causal". Empty: it does.
-std::string refusal(const Kernel& kernel, const Problem& problem);
-
-// The same for tensors with all their strides, on the GPU present: also of its compute capability,
-// of strides and of a second output.
-std::string refusal(const Kernel& kernel, const Problem& problem, const Tensors& with_strides);
-
 // The kernels of this program from the fastest to the slowest on a problem that they take, without
 // those of kernels/next, peers and ceilings, nor those of FP8 where it is not asked for: those that
 // lead on it; then those with more traits; of as many the numbered ones, the last first.
@@ -228,21 +220,8 @@ inline constexpr std::string_view kBest = "best";
 inline constexpr std::string_view kNext = ".next";
 inline bool is_next(const Kernel& kernel) { return kernel.name.ends_with(kNext); }
 
-// The tensors with all their strides: those of a contiguous tensor where there are none. Throws
-// BadInput for strides that no kernel takes: of tensors that are written, rows must not overlap.
-// These are O and, with `gradients`, dQ, dK and dV, which lie as Q, K and V do.
-Tensors with_strides(const Problem& problem, const Tensors& tensors, bool gradients = false);
-
 // Whether all have the strides of contiguous ones.
 bool is_contiguous(const Problem& problem, const Tensors& with_strides);
-
-// How many bytes a tensor has from its first element to its last one.
-size_t span_bytes(const Problem& problem, const Strides& strides, bool of_keys);
-
-// Throws BadInput unless the pointer to the tensor is there and a multiple of 16 bytes; those to
-// Q, K, V and O.
-void check_alignment(const void* pointer, const char* tensor);
-void check_pointers(const Tensors& tensors);
 
 // Launches the kernel after the checks that it relies on (shape, alignment, workspace), with its
 // preparation before. Throws BadInput or Unsupported before anything ran. Asynchronous on a GPU.
@@ -256,9 +235,6 @@ void run_prepared(const Kernel& kernel, const Problem& problem, const Tensors& t
 // and V are multiples of 16; problem.fp8 is kHead or kTile.
 void run_e4m3(const Kernel& kernel, const Problem& problem, const Tensors& tensors,
               const OfE4m3& e4m3);
-
-// Throws BadInput for strides and scales of e4m3 that no kernel takes.
-void check_e4m3(const Problem& problem, const Tensors& with_strides, const OfE4m3& e4m3);
 
 void register_kernel(Kernel kernel);
 

@@ -1,7 +1,10 @@
 // The constants of kernels that pictures and pages show, for head_dim 128 and bf16, as the compiler
 // sees them.
+#include <cuda_bf16.h>
+
 #include <cmath>
 
+#include "common/launch/known_kernels.h"
 #include "common/launch/registry.h"
 #include "common/pages/pages.h"
 

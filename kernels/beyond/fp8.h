@@ -13,6 +13,7 @@
 //              build/emulator/bin/fa_fp8_kernel_tests
 #pragma once
 
+// IWYU pragma: begin_exports
 #include <cuda_fp8.h>
 
 #include <algorithm>
@@ -38,6 +39,7 @@
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/tma.h"
 #include "common/ptx/wgmma_fp8.h"
+// IWYU pragma: end_exports
 
 namespace fa::fp8 {
 

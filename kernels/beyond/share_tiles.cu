@@ -14,6 +14,8 @@
 #include <cfloat>
 #include <climits>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "common/launch/launch.h"
 #include "common/launch/quad.h"

@@ -5,6 +5,7 @@
 // both ways.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>

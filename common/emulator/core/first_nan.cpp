@@ -1,6 +1,7 @@
 #include "common/emulator/core/first_nan.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <link.h>
 #include <signal.h>
 #include <ucontext.h>

@@ -9,6 +9,7 @@
 // which a trap would stop, these alone do so.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
