@@ -180,7 +180,7 @@ class Checkout(SetUp):
     def setUp(self):
         super().setUp()
         self.root = self.checkout()
-        for name in ("common/cli/options.cpp", "common/harness/inputs.cpp", "bench/protocols.json"):
+        for name in ("common/cli/options.cpp", "common/harness/inputs.cpp", "common/emulator/programs/cuda_source.py", "bench/protocols.json"):
             self.write(f"checkout/{name}", (ROOT / name).read_text(encoding="utf-8"))
         for name in ("01_naive", "02_online_softmax", "beyond/causal"):
             self.write(f"checkout/kernels/{name}.cu", "")
