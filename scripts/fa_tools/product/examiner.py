@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fa_tools.product import emulate, sass
+from fa_tools.sources import fact
 from fa_tools.tools import ROOT, Refused, relative, write_whole
 
 PATTERNS = ("02_online_softmax", "04_wmma")  # whose commands of the build are those of kernels without and with Tensor Cores
@@ -32,8 +33,7 @@ LIKE = 0.03  # relative difference of errors and counters up to which two result
 
 def environment(task):
     """How programs of this task are made (emulate.pattern), and what every result depends on besides its source."""
-    pattern = PATTERNS[task.number not in ("01", "02", "03")]
-    how = emulate.pattern(pattern, of_kernel=True) if task.is_kernel else emulate.pattern(emulate.EXAMPLE)
+    how = emulate.pattern(PATTERNS[fact(task.number, "tensor_cores")], of_kernel=True) if task.is_kernel else emulate.pattern(emulate.EXAMPLE)
     return how, emulate.digest_of(how, [Path(__file__), *sorted((ROOT / "kernels").rglob("*.h"))]).hexdigest()
 
 
@@ -134,7 +134,7 @@ def launches_of(task):
     slow, max_free, persistent = trait == "Slow", trait == "MaxFree", trait in ("Persistent", "MaxFree")
     tokens = 128 if slow else 512 if hopper else 256
     problem = task.problem or ["--heads", "1" if hopper and not persistent else "2", "--seq-len", str(tokens)]
-    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if task.number < "14" else problem
+    small = task.problem or ["--heads", "1", "--seq-len", str(max(128, tokens // 2))] if fact(task.number, "hard") == "half" else problem
     hard = HARD + (HOT if max_free else ())
     other = "128" if task.source.parent.name == "backward" else "256" if slow else "384"
     in_fp8 = problem[problem.index("--fp8") :][:2] if "--fp8" in problem else []
