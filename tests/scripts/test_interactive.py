@@ -224,14 +224,7 @@ class Softmax(unittest.TestCase):
 @needs_pages
 @unittest.skipUnless(BROWSER, "no Chromium here")
 class Browser(ScriptTest):
-    def browse(self, address):
-        """The address, opened; its stdout is the page at last."""
-        return subprocess.run(
-            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             f"--user-data-dir={self.folder}/profile", "--window-size=1000,900", "--virtual-time-budget=3000",
-             "--dump-dom", address], capture_output=True, text=True, timeout=60, check=False)
-
-    def visit(self, name, more="", query="", shown=""):
+    def visit(self, name, more="", shown=""):
         """What the page finds of itself; `more`: JavaScript that puts more into `found`; `shown`: a function of the page's
         module that `more` can call."""
         text = (PAGES / f"{name}.html").read_text(encoding="utf-8")
@@ -239,8 +232,10 @@ class Browser(ScriptTest):
         if shown:
             run = f"module_ui.run(module_{name}.start);"
             text = text.replace(run, f"{run} window.{shown} = module_{name}.{shown};", 1)
-        page = self.write(f"{name}.html", text)
-        done = self.browse(f"{page.as_uri()}{query}")
+        done = subprocess.run(
+            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             f"--user-data-dir={self.folder}/profile", "--window-size=1000,900", "--virtual-time-budget=3000",
+             "--dump-dom", self.write(f"{name}.html", text).as_uri()], capture_output=True, text=True, timeout=60, check=False)
         found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.S)
         self.assertTrue(found, done.stdout[-2000:] + done.stderr[-2000:])
         return json.loads(unescape(found[1]))
@@ -263,22 +258,6 @@ class Browser(ScriptTest):
                 self.assertTrue(found["keyboards"] and all(found["keyboards"]), found)
                 self.assertTrue(found["hover"] and all(found["hover"]), found)
                 self.assertEqual(found["wide"], 0)
-
-    def test_theme(self):
-        """From the address, or from the page around by a message."""
-        for query, first in (("", "light"), ("?theme=dark", "dark")):
-            found = self.visit("fragments", """
-              const ground = () => getComputedStyle(document.documentElement).backgroundColor;
-              const told = async (theme) => {
-                const heard = new Promise((done) => addEventListener("message", done, {once: true}));
-                postMessage({theme}, "*");
-                await heard;
-                return ground();
-              };
-              found.grounds = [ground(), await told("dark"), await told("light"), await told("system")];
-            """, query)
-            light, dark = "rgb(255, 255, 255)", "rgb(13, 17, 23)"
-            self.assertEqual(found["grounds"], [dark if first == "dark" else light, dark, light, light], found)
 
     def test_fragments(self):
         found = self.visit("fragments", """
