@@ -17,7 +17,7 @@
 //
 // And what a page that shows it in a frame can rely on:
 //
-//   ?theme=dark or light       otherwise as the system has it; in a frame of the same origin as the page around it has it
+//   ?theme=dark or light       otherwise as the system has it
 //   postMessage({theme: "dark"})                       to the frame, whenever the theme changes
 //   {interactive: "height", height: pixels}            from the frame, whenever its height changes
 
@@ -190,20 +190,6 @@ function followTheme() {
   addEventListener("message", (event) => {
     if (event.source === parent && event.data && event.data.theme) setTheme(event.data.theme);
   });
-  let frame = null;
-  try {
-    frame = window.frameElement;  // null, or refused, where the page around is of another origin
-  } catch {
-    return;
-  }
-  if (!frame) return;
-  const body = frame.ownerDocument.body;  // of the site, which names its colours so
-  const read = () => {
-    const scheme = body.getAttribute("data-md-color-scheme");
-    if (scheme) setTheme(scheme === "slate" ? "dark" : "light");
-  };
-  new MutationObserver(read).observe(body, {attributes: true, attributeFilter: ["data-md-color-scheme"]});
-  read();
 }
 
 // Called by NAME.html.
