@@ -133,6 +133,12 @@ std::vector<Problem> problems_of(const Kernel& kernel) {
   for (const Problem& p : {odd, many, rows, packed, pages, window, changed}) {
     if (refusal(kernel, p).empty()) result.push_back(p);
   }
+  for (const int head_dim : kernel.head_dims) {  // three or more query tiles for each of three SMs
+    Problem other = problem(1, 5, 300, head_dim, Dtype::kBf16);
+    other.mask = Mask::kCausal;
+    const bool is_new = head_dim != 64 && head_dim != 128;
+    if (is_new && refusal(kernel, other).empty()) result.push_back(other);
+  }
   return result;
 }
 

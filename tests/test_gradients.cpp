@@ -726,7 +726,7 @@ TEST(GradientsInC, RefuseInOneSentence) {
   says("the pointer to the kernel's name is null", FA_BAD_INPUT, right, t, nullptr);
   other = right;
   other.problem.head_dim = 32;
-  says("head_dim must be 64 or 128, not 32", FA_BAD_INPUT, other, t);
+  says("head_dim must be 64, 96, 128 or 256, not 32", FA_BAD_INPUT, other, t);
   other = right;
   other.options.k_strides = {0, 0, 8};
   says("k_strides let rows of dK overlap: each must have 64 elements of its own", FA_BAD_INPUT,

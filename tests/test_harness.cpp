@@ -548,7 +548,7 @@ TEST(Run, RefusesShapes) {
       {problem(1, 1, 100, 64, Dtype::kBf16), "multiple of 128"},
       {problem(1, 1, 0, 64, Dtype::kBf16), "multiple of 128"},
       {problem(1, 1, -128, 64, Dtype::kBf16), "multiple of 128"},
-      {problem(1, 1, 128, 80, Dtype::kBf16), "64 or 128, not 80"},
+      {problem(1, 1, 128, 80, Dtype::kBf16), "head_dim must be 64, 96, 128 or 256, not 80"},
       {problem(0, 1, 128, 64, Dtype::kBf16), "batch"},
       {problem(1, -1, 128, 64, Dtype::kBf16), "heads"},
       {problem(65536, 65536, 128, 64, Dtype::kBf16), "at most 65535, not 4294967296"},
@@ -559,11 +559,14 @@ TEST(Run, RefusesShapes) {
     EXPECT_CONTAINS(error_of_run(kernels().front(), p, tensors), text);
   }
   Problem wide = problem(1, 1, 128, 256, Dtype::kBf16);
-  EXPECT_CONTAINS(error_of_run(kernels().front(), wide, tensors), "64 or 128, not 256");
+  EXPECT_EQ(error_of_run(kernels().front(), wide, tensors), "takes head_dim 64 or 128, not 256");
   wide.fp8 = Fp8::kHead;
   EXPECT_NO_THROW(validate(wide, /*any_length=*/false));
   wide.head_dim = 192;
-  EXPECT_CONTAINS(error_of_run(kernels().front(), wide, tensors), "64, 128 or 256, not 192");
+  EXPECT_CONTAINS(error_of_run(kernels().front(), wide, tensors),
+                  "must be 64, 128 or 256, not 192");
+  wide.head_dim = 96;  // no power of two
+  EXPECT_CONTAINS(error_of_run(kernels().front(), wide, tensors), "must be 64, 128 or 256, not 96");
 }
 
 TEST(Run, SkipsAKernelWhoseWorkspaceIsTooSmall) {

@@ -292,8 +292,11 @@ TEST(CheckedOutputs, AreRightWhereTheOracleSaysSo) {
   in_window.window = {120, 1};
   in_window.sinks = true;
   in_window.alibi = Alibi::kHead;
+  Problem odd = paged;
+  odd.head_dim = 96;  // whose columns do not divide the threads; and a part of more keys than these
+  odd.page(16, {8 * 300, 0, 517, 301});
   for (Problem each :
-       {causal, packed, grouped, paged, tiles, rotated, capped, sloped, in_window, wide}) {
+       {causal, packed, grouped, paged, tiles, rotated, capped, sloped, in_window, wide, odd}) {
     for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16}) {
       each.dtype = dtype;
       const CheckedOutput checked(each, "normal", 12345);

@@ -160,6 +160,16 @@ Problem with(const Option& option, Problem p) {
 
 class Beyond : public testing::TestWithParam<More> {};
 
+// The problem with every head_dim that a kernel takes beside 64 and 128.
+std::vector<Problem> with_other_head_dims(const Kernel& kernel, Problem p) {
+  std::vector<Problem> problems;
+  for (const int head_dim : kernel.head_dims) {
+    p.head_dim = head_dim;
+    if (head_dim != 64 && head_dim != 128) problems.push_back(p);
+  }
+  return problems;
+}
+
 void expect_reference_of_loops(const Problem& p, const std::string& inputs) {
   const Inputs made = make_inputs(p, inputs, 3);
   const Reference reference = make_reference(p, made);
@@ -759,10 +769,16 @@ TEST_P(Beyond, EveryKernelThatTakesItIsRight) {
             for_kernel(kernel, make_problem(GetParam(), mask, i % 2 ? Dtype::kFp16 : Dtype::kBf16,
                                             i % 4 < 2 ? 64 : 128));
         if (!refusal(kernel, p).empty() || (mask == Mask::kNone && i % 3 != 0)) continue;
-        const Record record = run_once(kernel, p, inputs, 1);
-        EXPECT_EQ(record.status, Status::kPassed)
-            << kernel.name << ", " << inputs << ", " << name_of(mask) << ": " << record.reason;
-        runs++;
+        std::vector<Problem> problems = with_other_head_dims(kernel, p);
+        if (kernel.takes.fp8) problems.clear();  // OfFp8 has them
+        problems.push_back(p);
+        for (const Problem& each : problems) {
+          const Record record = run_once(kernel, each, inputs, 1);
+          EXPECT_EQ(record.status, Status::kPassed)
+              << kernel.name << ", head_dim " << each.head_dim << ", " << inputs << ", "
+              << name_of(mask) << ": " << record.reason;
+          runs++;
+        }
       }
     }
   }
@@ -814,15 +830,19 @@ TEST(Options, OfRandomProblemsAreRight) {
     const std::string inputs = all_input_names()[seed % all_input_names().size()];
     for (const Kernel& kernel : kernels()) {
       if (!is_beyond(kernel) || kernel.takes.fp8 || !refusal(kernel, p).empty()) continue;
-      const Record record = run_once(kernel, p, inputs, seed);
-      EXPECT_EQ(record.status, Status::kPassed)
-          << kernel.name << ", " << inputs << ", seed " << seed << describe_rest(p) << ": "
-          << record.reason;
-      runs[kernel.name]++;
+      std::vector<Problem> problems = with_other_head_dims(kernel, p);
+      problems.push_back(p);
+      for (const Problem& each : problems) {
+        const Record record = run_once(kernel, each, inputs, seed);
+        EXPECT_EQ(record.status, Status::kPassed)
+            << kernel.name << ", head_dim " << each.head_dim << ", " << inputs << ", seed " << seed
+            << describe_rest(p) << ": " << record.reason;
+        runs[kernel.name]++;
+      }
     }
   }
-  EXPECT_EQ(runs["beyond/plain"], 200);
-  EXPECT_EQ(runs["beyond/causal"], in_one_piece);
+  EXPECT_EQ(runs["beyond/plain"], 3 * 200);
+  EXPECT_EQ(runs["beyond/causal"], 3 * in_one_piece);
   EXPECT_EQ(runs["beyond/split_keys"], unpacked);
 }
 
@@ -834,10 +854,15 @@ TEST(Options, AcrossSeveralTilesAreRight) {
     for (const Kernel& kernel : kernels()) {
       if (!is_beyond(kernel) || kernel.traits == Traits::kSlow || !refusal(kernel, p).empty())
         continue;
-      const Record record = run_once(kernel, p, inputs, i);
-      EXPECT_EQ(record.status, Status::kPassed)
-          << kernel.name << ", " << inputs << describe_rest(p) << ": " << record.reason;
-      runs[kernel.name]++;
+      std::vector<Problem> problems = with_other_head_dims(kernel, p);
+      problems.push_back(p);
+      for (const Problem& each : problems) {
+        const Record record = run_once(kernel, each, inputs, i);
+        EXPECT_EQ(record.status, Status::kPassed)
+            << kernel.name << ", head_dim " << each.head_dim << ", " << inputs << describe_rest(p)
+            << ": " << record.reason;
+        runs[kernel.name]++;
+      }
     }
   };
   constexpr std::array kLeft = {-1, 0, 60, 128, 129, 300};
@@ -863,7 +888,7 @@ TEST(Options, AcrossSeveralTilesAreRight) {
     run(p, i);
     run(few, i);
   }
-  EXPECT_EQ(runs["beyond/causal"], 36);
+  EXPECT_EQ(runs["beyond/causal"], 3 * 36);
   EXPECT_EQ(runs["beyond/split_keys"], 42);
 }
 
@@ -951,9 +976,14 @@ TEST(Edges, OfTilesAndOfNumbers) {
       for (const Kernel& kernel : kernels()) {
         const Problem of_kernel = for_kernel(kernel, p);
         if (!is_beyond(kernel) || !refusal(kernel, of_kernel).empty()) continue;
-        const Record record = run_once(kernel, of_kernel, "hot_diagonal", 1);
-        EXPECT_EQ(record.status, Status::kPassed)
-            << kernel.name << describe(p) << ": " << record.reason;
+        std::vector<Problem> problems = with_other_head_dims(kernel, of_kernel);
+        if (kernel.takes.fp8) problems.clear();
+        problems.push_back(of_kernel);
+        for (const Problem& each : problems) {
+          const Record record = run_once(kernel, each, "hot_diagonal", 1);
+          EXPECT_EQ(record.status, Status::kPassed)
+              << kernel.name << describe(each) << ": " << record.reason;
+        }
         runs++;
       }
       EXPECT_GE(runs, 2) << describe(p);
@@ -1293,6 +1323,9 @@ TEST_P(Beyond, RowsLieAnywhere) {
     const Problem of_kernel = for_kernel(kernel, p);
     if (!kernel.takes.strides || !refusal(kernel, of_kernel).empty()) continue;
     expect_rows_anywhere(kernel, of_kernel);
+    for (const Problem& each : with_other_head_dims(kernel, of_kernel)) {
+      expect_rows_anywhere(kernel, each);
+    }
     runs++;
     for (const Option& option : kOptions) {
       if (option.name != std::string("all") || kernel.takes.fp8) continue;

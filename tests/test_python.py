@@ -238,7 +238,7 @@ class Sentences(unittest.TestCase):
                       q[0], k[0], v[0])
         self.sentence(fa.Unsupported, r"^08_swizzle takes a multiple of 128 as the number of queries \(seq_len\), not 64; beyond/\w+ takes it$",
                       *(contiguous(each[:, :, :64]) for each in (q, k, v)), kernel=8)
-        self.sentence(fa.BadInput, "^head_dim must be 64 or 128, not 32$",
+        self.sentence(fa.BadInput, "^head_dim must be 64, 96, 128 or 256, not 32$",
                       *(contiguous(each[..., :32]) for each in (q, k, v)))
         self.sentence(fa.BadInput, r"^v has the strides \(.*\) for the shape \(.*\), but kernel 11 takes contiguous tensors: pass ",
                       q, k, self.turned(v), kernel=11)
@@ -406,6 +406,8 @@ class NumPy(Sentences):
                 (longer, {}, "beyond/causal", {"16_max_free": "takes as many keys as queries (kv_len 128), not 256"}),
                 (((1, 4, 100, 64), None), {}, "beyond/causal",
                  {"16_max_free": "takes a multiple of 128 as the number of queries (seq_len), not 100"}),
+                (((1, 300, 100, 96), None), {}, "beyond/causal",
+                 {"16_max_free": "takes head_dim 64 or 128, not 96; a multiple of 128 as the number of queries (seq_len), not 100"}),
                 (((2, 8, 1, 64), (2, 2, 77, 64)), {"causal": True}, "beyond/split_keys", {})):
             q, k, v = arrays(shape, kv_shape=kv_shape)
             plan = fa.plan(q, k, v, **options)
@@ -427,7 +429,7 @@ class NumPy(Sentences):
         pool_k, pool_v, lists = in_pages(k, v, 16)
         plan = fa.plan(q, pool_k, pool_v, **lists)
         self.assertEqual((plan.kernel, plan.faster["beyond/causal"]), ("beyond/split_keys", "takes K and V in one piece, not in pages (page_size)"))
-        with self.assertRaisesRegex(fa.BadInput, "^head_dim must be 64 or 128, not 32$"):
+        with self.assertRaisesRegex(fa.BadInput, "^head_dim must be 64, 96, 128 or 256, not 32$"):
             fa.plan(*arrays((1, 1, 128, 32)))
         with self.assertRaisesRegex(fa.Unsupported, "^08_swizzle takes mask none, not causal; beyond/causal takes it$"):
             fa.plan(*arrays(), kernel=8, causal=True)
@@ -2201,6 +2203,9 @@ class Gradients(Sentences):
                              ({"alibi_slopes": torch.zeros(2)}, "^scores with a window, a softcap, sinks or alibi_slopes have no gradients in fa"),
                              ({"deterministic": "no"}, "^deterministic is 'no', but fa takes True or False$")):
             refused(words, lambda: fa.flash_attn_func(*flash, **named))  # noqa: B023
+        wide = self.tensors((1, 2, 128, 96), (1, 2, 128, 96), (1, 2, 128, 96))
+        for call in (lambda: fa.attention(*wide), lambda: torch.ops.fa.attention(*wide, "best", False, None, None, None, None, True)):
+            refused("^a head_dim of 96 or 256 has no gradients in fa: call it under", call)
         lists = [torch.from_numpy(each).to(self.DEVICE) for each in lists.values()]
         refused(r"^k and v in pages have no gradients: ", lambda: torch.ops.fa.attention(*pools, "best", False, None, None, None, None, True, *lists))
         refused(r"^fa\.flash_attn_with_kvcache has no gradients: call it under torch\.no_grad\(\), or train with fa\.flash_attn_func$",

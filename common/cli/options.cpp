@@ -109,7 +109,8 @@ void declare(Parser& app, Arguments& arguments) {
                  "queries and keys a head, a multiple of 128; several: 512,1024")
       .values_with_commas()
       .show_default();
-  app.add_option("--head-dim", arguments.head_dim, "64 or 128; with --fp8 256, too").show_default();
+  app.add_option("--head-dim", arguments.head_dim, "64 or 128; some kernels take 96 and 256, too")
+      .show_default();
   app.add_option("--mask", arguments.mask,
                  "none, or causal: query i sees keys up to i + kv-len - q-len")
       .one_of({"none", "causal"}, false)

@@ -186,7 +186,8 @@ struct RowSums {
   struct Mine {
     float highest, weights, products, moved, out[8], of_abs[8], moved_v[8], lost[8];
   };
-  // Threads that have the same columns take turns with the keys: kThreads / (head_dim / 8) groups.
+  // Threads that have the same columns share the keys: kThreads / (head_dim / 8) groups. Of 96
+  // columns the last four threads have none.
   struct Shared {
     float q[kMostHeadDim], scores[kThreads], moves[kThreads];
     float largest[kThreads], weights[kThreads], moved[kThreads];
@@ -206,7 +207,8 @@ struct RowSums {
     const int of_part = (row.keys.end - row.keys.begin + kKeyParts - 1) / kKeyParts;
     const int begin = row.keys.begin + cta % kKeyParts * of_part;
     const int end = min(row.keys.end, begin + of_part);
-    const int eights = head_dim / 8, groups = kThreads / eights, keys_of_group = kThreads / groups;
+    const int eights = head_dim / 8, groups = kThreads / eights;
+    const int keys_of_group = (kThreads + groups - 1) / groups;
     const auto none = -std::numeric_limits<float>::infinity();
     Threads<Mine> threads;
     threads.each([&](int t, Mine& mine) {
@@ -258,7 +260,8 @@ struct RowSums {
           mine.moved_v[i] *= rescale;
         }
         const int begin_of_group = t / eights * keys_of_group;
-        for (int key = begin_of_group; key < begin_of_group + keys_of_group; key++) {
+        const int end_of_group = min(begin_of_group + keys_of_group, kThreads);
+        for (int key = begin_of_group; key < end_of_group; key++) {
           if (first + key >= end) break;
           const float p = expf(shared.scores[key] - highest);
           const float lost = fminf(p, rounding.p_least / 2);

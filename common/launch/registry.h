@@ -189,6 +189,7 @@ struct Kernel {
   // and O is of Problem::dtype; and the bytes of workspace for that. Null: the kernel takes none.
   std::function<void(const Problem&, const Tensors&, const OfE4m3&)> run_e4m3 = nullptr;
   size_t (*e4m3_workspace_bytes)(const Problem&, bool v_transposed) = nullptr;
+  std::vector<int> head_dims = {64, 128};  // ascending; of peers it says nothing
 };
 
 // All kernels of this program, by name.
@@ -288,7 +289,7 @@ Attention<T> attention_of(const Problem& problem, const Tensors& tensors) {
 // const OfE4m3&) the same on e4m3, e4m3_workspace_bytes(const Problem&, bool) sizes its workspace,
 // workspace_bytes(const Problem&, size_t limit) sizes its workspace, zeroed_bytes() says how much
 // of it begins as zeros, and leads(const Problem&) whether the kernel is the fastest one. kHeadDim
-// is 64 or 128, and 256 where it has a member kTakesHeadDim256, as all kernels of FP8 have.
+// is 64 or 128, and 96 or 256 where a member kTakesHeadDim96 or kTakesHeadDim256 is there.
 template <template <typename T, int kHeadDim> class Launcher>
 class Registration {
  public:
@@ -320,6 +321,8 @@ class Registration {
       };
       kernel.e4m3_workspace_bytes = &Launcher<__half, 128>::e4m3_workspace_bytes;
     }
+    if constexpr (kTakes96) kernel.head_dims.insert(kernel.head_dims.begin() + 1, 96);
+    if constexpr (kTakes256) kernel.head_dims.push_back(256);
     kernel.traits = traits;
     kernel.takes = takes;
 #ifdef FA_RECORDING
@@ -330,6 +333,9 @@ class Registration {
   }
 
  private:
+  static constexpr bool kTakes96 = requires { Launcher<__half, 128>::kTakesHeadDim96; };
+  static constexpr bool kTakes256 = requires { Launcher<__half, 128>::kTakesHeadDim256; };
+
   // Calls body with the launcher for the problem.
   template <typename Body>
   static void dispatch(const Problem& problem, const Tensors& tensors, const Body& body) {
@@ -346,7 +352,10 @@ class Registration {
     }
     body(Launcher<T, kHeadDim>{}, attention);
 #else
-    if constexpr (requires { Launcher<T, 128>::kTakesHeadDim256; }) {
+    if constexpr (kTakes96) {
+      if (problem.head_dim == 96) return body(Launcher<T, 96>{}, attention);
+    }
+    if constexpr (kTakes256) {
       if (problem.head_dim == 256) return body(Launcher<T, 256>{}, attention);
     }
     problem.head_dim == 64 ? body(Launcher<T, 64>{}, attention)

@@ -74,10 +74,11 @@ void validate(const Problem& problem, bool any_length) {
                    std::to_string(problem.seq_len));
   }
   const bool in_fp8 = problem.fp8 != Fp8::kNone;
-  if (problem.head_dim != 64 && problem.head_dim != 128 && !(in_fp8 && problem.head_dim == 256)) {
-    throw BadInput(std::string(field("head_dim") + " must be ") +
-                   (in_fp8 ? "64, 128 or 256" : "64 or 128") + ", not " +
-                   std::to_string(problem.head_dim));
+  // refusal() says which of them a kernel takes. Kernels of FP8 rotate rows of a power of two.
+  const int d = problem.head_dim;
+  if (d != 64 && (d != 96 || in_fp8) && d != 128 && d != 256) {
+    throw BadInput(field("head_dim") + " must be 64, " + (in_fp8 ? "" : "96, ") +
+                   "128 or 256, not " + std::to_string(d));
   }
   if (problem.scores && !(problem.scores->std > 0 && problem.scores->std <= 1000)) {  // NaN is not
     throw BadInput(field("score_std") + " must be above 0 and at most 1000");
@@ -147,6 +148,15 @@ std::string refusal(const Kernel& kernel, const Problem& problem) {
   const auto add = [&](const std::string& accepted) {
     text += (text.empty() ? "takes " : "; ") + accepted;
   };
+  const std::vector<int>& dims = kernel.head_dims;
+  const bool known = std::find(dims.begin(), dims.end(), problem.head_dim) != dims.end();
+  if (!known && !kernel.library) {  // which says itself what it does not take
+    std::string all = std::to_string(dims.front());
+    for (size_t i = 1; i < dims.size(); i++) {
+      all += (i + 1 < dims.size() ? ", " : " or ") + std::to_string(dims[i]);
+    }
+    add(field("head_dim") + " " + all + ", not " + std::to_string(problem.head_dim));
+  }
   if (problem.mask != Mask::kNone && !takes.causal) add(field("mask") + " none, not causal");
   if (problem.window != Window{} && !takes.window) {
     add(field("window") + " -1,-1, not " + text_of(problem.window));

@@ -34,6 +34,7 @@
 #include "common/ptx/setmaxnreg.h"
 #include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
+#include "common/ptx/wgmma_96.h"  // IWYU pragma: keep
 
 namespace fa::causal {
 
@@ -63,15 +64,21 @@ constexpr float kFar<__half> = 6.0f;
 // Three consumers read K and V less often than two; two waste less where a query tile ends.
 template <int kHeadDim, int kConsumers>
 struct Config {
-  static constexpr int kWarpgroups = kConsumers;            // consumers, 64 query rows each
-  static constexpr int kBlockM = kWarpgroups * 64;          // query rows per CTA
-  static constexpr int kBlockN = 128;                       // keys per tile
+  static constexpr int kWarpgroups = kConsumers;    // consumers, 64 query rows each
+  static constexpr int kBlockM = kWarpgroups * 64;  // query rows per CTA
+  static constexpr bool kWide = kHeadDim == 256;
+  // Keys per tile. Of a lane's 232 registers O of 256 columns has 128. With 80 keys S has 40 and P
+  // 20, and K, V and one Q have 224 of 227 KB. For 16 columns QK^T of n keys reads 64 rows of Q and
+  // n of K, (64 + n) / 4 cycles, and multiplies n / 2: with 64 keys both are equally long.
+  static constexpr int kBlockN = kWide ? 80 : 128;
   static constexpr int kThreads = (kWarpgroups + 1) * 128;  // the last warpgroup is the producer
   static constexpr int kStages = 2;                         // tiles of K and of V in shared memory
-  static constexpr int kSlabs = kHeadDim / 64;              // slabs per tile
+  static constexpr int kSlabs = (kHeadDim + 63) / 64;       // slabs per tile
   // Buffers of Q, and later O. With two, the next Q would wait until the last O is stored, too long
   // for a query tile of one key tile.
-  static constexpr int kBuffers = 3;
+  // With head_dim 256 there is room for one: O does not pass through it, and the next Q comes as
+  // soon as the last QK^T of the query tile is over.
+  static constexpr int kBuffers = kWide ? 1 : 3;
   // Query tiles in shared memory. When tile t + 1 is written, tile t - 2 has begun, for which O of
   // tile t - 5 had to leave its buffer: seven places would do.
   static constexpr int kQueryTiles = 8;
@@ -82,8 +89,9 @@ struct Config {
   static_assert(kWarpgroups * (kConsumerRegisters - kLaunchRegisters) <=
                     kLaunchRegisters - kProducerRegisters,
                 "otherwise a consumer would wait for registers without end");
-  // A consumer's softmax runs under its own PV; three consumers run under each other's products.
-  static constexpr bool kOverlap = kWarpgroups == 2;
+  // A consumer's softmax runs under its own PV. That of one of three runs under the others'
+  // products, and with head_dim 256 that of one of two, because the other's are long enough.
+  static constexpr bool kOverlap = kWarpgroups == 2 && !kWide;
   // Warpgroup g has barriers kQRead + g (its warps have read Q) and kTurn + g. 0 is __syncthreads'.
   enum NamedBarrier : int { kQRead = 1, kTurn = kQRead + kWarpgroups };
 };
@@ -221,7 +229,8 @@ struct SharedStorage {
   alignas(1024) T sV[C::kStages][C::kSlabs][C::kBlockN][64];
   // full expects the producer's arrival and the tile's bytes; empty expects one per consumer warp.
   uint64_t k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
-  // [t % kBuffers] belongs to query tile t. o_full expects one arrival per warp of the consumer.
+  // [t % kBuffers] belongs to query tile t. o_full expects one arrival per warp of the consumer: O
+  // is there, or where it has no place, Q is no longer read.
   uint64_t q_full[C::kBuffers][C::kWarpgroups], o_full[C::kBuffers][C::kWarpgroups];
   // [t % kQueryTiles] is query tile t of this CTA. full expects the thread that has written it.
   TileOf<Scores> query_tile[C::kQueryTiles];
@@ -244,8 +253,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
                      const __grid_constant__ Shape shape, T* gO, float* gLse, Counters* counters,
                      const __grid_constant__ Scores scores) {
   using C = Config<kHeadDim, kConsumers>;
-  constexpr int kTileBytes = C::kBlockN * kHeadDim * sizeof(T);
-  static_assert(kTileBytes == C::kSlabs * C::kBlockN * 128, "what the boxes of a tile bring");
+  // What the boxes of a tile bring: zeros for columns that a slab has and the tensor has not.
+  constexpr int kTileBytes = C::kSlabs * C::kBlockN * 128;
   auto& smem = shared_storage<SharedStorage<T, C, Scores>>();
   using Tile = TileOf<Scores>;
 
@@ -373,7 +382,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           const Tile tile = smem.query_tile[(t - C::kBuffers) % C::kQueryTiles];
           // Rows past the head's end stay unwritten. Where another sequence follows, the consumer
           // has written O itself.
-          const bool whole = !shape.cu_seqlens_q || tile.rows - consumer * 64 >= 64;
+          const bool whole = !C::kWide && (!shape.cu_seqlens_q || tile.rows - consumer * 64 >= 64);
           for (int slab = 0; slab < C::kSlabs && whole; slab++) {
             const int row = tile.row + consumer * 64;
             if constexpr (kStrided) {
@@ -391,7 +400,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
           const Tile tile = smem.query_tile[t % C::kQueryTiles];
           uint64_t* const full = &smem.q_full[buffer][consumer];
           if (tile.rows > 0) {
-            ptx::mbarrier_arrive_expect_tx(full, 64 * kHeadDim * sizeof(T));
+            ptx::mbarrier_arrive_expect_tx(full, C::kSlabs * 64 * 128);
             for (int slab = 0; slab < C::kSlabs; slab++) {
               load_box(sQ[slab], map_q, slab * 64, tile.row + consumer * 64, tile.head, tile.block,
                        full);
@@ -414,10 +423,12 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
       const Tile tile = blind_tiles[__shfl_sync(0xffffffffu, taken, 0)];
       if (tile.rows == 0) break;
       const int rows = min(tile.rows, C::kBlockM);
-      constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
-      T* const gO_lane = gO_row(tile, lane_idx / kChunks) + lane_idx % kChunks * 8;
-      for (int row = 0; row < rows - lane_idx / kChunks; row += 32 / kChunks) {
-        *reinterpret_cast<uint4*>(gO_lane + row * row_stride) = uint4{};
+      // A chunk of 16 bytes for each lane, in whole rows; those behind the last row have none.
+      constexpr int kChunks = kHeadDim / 8, kRows = 32 / kChunks;
+      const int lane_row = lane_idx / kChunks;
+      T* const gO_lane = gO_row(tile, lane_row) + lane_idx % kChunks * 8;
+      for (int i = 0; lane_row < kRows && i < rows - lane_row; i += kRows) {
+        *reinterpret_cast<uint4*>(gO_lane + i * row_stride) = uint4{};
       }
       float lse = -INFINITY;
       if constexpr (Scores::kWindow) lse = tile.sink;
@@ -477,15 +488,31 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[stage]);
   };
 
+  // Every warp calls it when S of a key tile is there. Of the last one of the query tile it says
+  // that Q may be overwritten, where O does not say so.
+  const auto release_q = [&] {
+    if constexpr (C::kWide) {
+      if (key <= leftmost()) release(&smem.o_full[0][0], warpgroup_idx);
+    }
+  };
+
   // Starts S = QK^T. After the fence acc_s belongs to the Tensor Cores until wgmma_wait returns it.
   const auto multiply_qk = [&](int stage) {
-    const uint64_t desc = layout::advance(desc_k, stage * kTileBytes);
-    ptx::wgmma_fence(acc_s);
+    uint64_t q = desc_q, k = layout::advance(desc_k, stage * kTileBytes);
+    if constexpr (C::kWide) {
+      // Hides the addresses in both, because the compiler would keep the descriptors of all steps.
+      uint32_t starts[2] = {uint32_t(q), uint32_t(k)};
+      ptx::wgmma_fence(acc_s, starts);
+      q = q >> 32 << 32 | starts[0];
+      k = k >> 32 << 32 | starts[1];
+    } else {
+      ptx::wgmma_fence(acc_s);
+    }
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d++) {
       ptx::wgmma<T, C::kBlockN, layout::Major::kK>(
-          acc_s, layout::advance(desc_q, layout::k_major_step(64, d)),
-          layout::advance(desc, layout::k_major_step(C::kBlockN, d)), d > 0);
+          acc_s, layout::advance(q, layout::k_major_step(64, d)),
+          layout::advance(k, layout::k_major_step(C::kBlockN, d)), d > 0);
     }
     ptx::wgmma_commit();
   };
@@ -687,11 +714,31 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     }
   };
   // [/sums]
+  // Stores O of a query tile from registers. A quad has two rows: of each, its lanes exchange what
+  // they have of 32 columns, so that each has eight columns, 16 bytes, in one piece.
+  const auto store_rows = [&](const Tile& tile, const auto& columns) {
+    T* const gO_lane = gO_row(tile, row + lane_idx / 4) + lane_idx % 4 * 8;
+#pragma unroll
+    for (int n = 0; n < kHeadDim / 16; n += 2) {
+      uint32_t rO[2][4];
+      columns(n, rO[0]);
+      columns(n + 1, rO[1]);
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        uint32_t pieces[4] = {rO[0][i], rO[0][i + 2], rO[1][i], rO[1][i + 2]};
+        layout::quad_transpose(pieces);
+        if (row + lane_idx / 4 + i * 8 < tile.rows) {
+          *reinterpret_cast<uint4*>(gO_lane + i * 8 * row_stride + n * 16) =
+              uint4{pieces[0], pieces[1], pieces[2], pieces[3]};
+        }
+      }
+    }
+  };
   // Stages O of query tile t - 1 in this warp's rows of sQ, after a barrier: every warp of the
   // warpgroup has read Q.
   const auto store_o = [&] {
     const uint32_t buffer = (t - 1) % C::kBuffers;
-    ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
+    if constexpr (!C::kWide) ptx::barrier_sync(C::kQRead + warpgroup_idx, 128);
     T(*const sO)[64][64] = smem.sQ[buffer][warpgroup_idx];  // [kSlabs][64][64]
     const Tile& tile = smem.query_tile[(t - 1) % C::kQueryTiles];
     const auto columns = [&](int n, uint32_t(&rO)[4]) {  // 16 columns of O, two rows
@@ -701,6 +748,10 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
                              acc_o[8 * n + 2 * i + 1] * inverse_sum[i % 2]);
       }
     };
+    if constexpr (C::kWide) {
+      store_rows(tile, columns);
+      return;
+    }
     if (!shape.cu_seqlens_q || tile.rows - warpgroup_idx * 64 >= 64) {
 #pragma unroll
       for (int n = 0; n < kHeadDim / 16; n++) {
@@ -748,6 +799,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     end_turn(false);
     ptx::wgmma_wait<C::kOverlap ? 1 : 0>(acc_s);
     release(smem.k_empty, 1 - stage);
+    release_q();
   };
   // Waits for that PV, and goes on to the next tile.
   const auto finish_pv = [&](int stage, auto& p) {
@@ -800,6 +852,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   multiply_qk(0);
   ptx::wgmma_wait<0>(acc_s);
   release(smem.k_empty, 0);
+  release_q();
   auto& even = rP[0];
   auto& odd = rP[C::kOverlap ? 1 : 0];
   softmax_first(even);
@@ -813,6 +866,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
 // ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
+  static constexpr bool kTakesHeadDim96 = true, kTakesHeadDim256 = true;
   // [section]
   // The heads of a section, whose K and V stay in L2. Without a mask, or in a window, all query
   // tiles of a head are about equally long, and neighbours read the same tiles at about the same

@@ -105,6 +105,7 @@ __global__ void attention_kernel(Attention<T> a) {
 // ---- host ---------------------------------------------------------------------------------------
 template <typename T, int kHeadDim>
 struct Launcher {
+  static constexpr bool kTakesHeadDim96 = true, kTakesHeadDim256 = true;
   static void run(const Attention<T>& a) {
     const unsigned tiles = (a.seq_len + Config::kWarps - 1) / Config::kWarps;
     launch<attention_kernel<T, kHeadDim>>(

@@ -126,6 +126,7 @@ def _(*given: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
 # ---- gradients ------------------------------------------------------------------------------------------------------------
 _NO_GRADIENTS_OF_SCORES = ("scores with a window, a softcap, sinks or alibi_slopes have no gradients in fa: call it under torch.no_grad(), or train with "
                            "torch's own attention")
+_NO_GRADIENTS_OF_HEAD_DIM = "a head_dim of 96 or 256 has no gradients in fa: call it under torch.no_grad(), or train with torch's own attention"
 _NOT_IN_PAGES = "k and v in pages have no gradients: call fa under torch.no_grad(), or pass k and v in one piece"
 
 
@@ -206,6 +207,8 @@ def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, 
         raise _library.BadInput(_NOT_IN_PAGES)
     if of["window"] is not None or of["softcap"] or of["sinks"] is not None or of["alibi_slopes"] is not None:
         raise _library.BadInput(_NO_GRADIENTS_OF_SCORES)
+    if of["q"].shape[-1] in (96, 256):
+        raise _library.BadInput(_NO_GRADIENTS_OF_HEAD_DIM)
     given = tuple(of[name] for name in ("causal", "max_seqlen_q", "max_seqlen_k", "scale", "bnhd", "checked", "deterministic"))
     _keep(ctx, (of["q"], of["k"], of["v"], *output, of["cu_seqlens_q"], of["cu_seqlens_k"]), given)
 
@@ -384,6 +387,8 @@ def _judged(given: Given) -> tuple[Given, bool, bool]:
             raise _library.BadInput("fa has no gradients for torch.func: take them with backward() or torch.autograd.grad")
         if "block_table" in tensors:
             raise _library.BadInput(_NOT_IN_PAGES)
+        if q.shape[-1] in (96, 256):
+            raise _library.BadInput(_NO_GRADIENTS_OF_HEAD_DIM)
         if given.kernel[:1].isdigit():
             raise _library.BadInput(f"kernel {given.kernel} gives no log-sum-exp, which gradients need: leave kernel out, or call fa under "
                                     "torch.no_grad()")

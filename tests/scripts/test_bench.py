@@ -842,7 +842,6 @@ class Command(ScriptTest):
             (("--in-a-row", "1"), "'1' is not a whole number from 2 to 1000"),
             (("--deterministic",), "--deterministic goes only with --gradients"),
             (("--gradients", "--fp8", "head"), "--fp8 does not go with --gradients"),
-            (("--head-dim", "256"), "--head-dim 256 goes only with --fp8"),
             (("--gradients", "--inputs", "large"), "--inputs does not go with --gradients"),
             (("--gradients", "--rotate", "2"), "--rotate does not go with --gradients"),
             (("--gradients", "--lengths", "3,4"), "--lengths does not go with --gradients"),
@@ -872,7 +871,7 @@ class Command(ScriptTest):
             (("--load-seconds", "-1"), "--load-seconds"),
             (("--max-seconds", "nan"), "'nan' is not a positive number"),
             (("--flush-l2", "--warm"), "not allowed with"),
-            (("--head-dim", "96"), "96"),
+            (("--head-dim", "80"), "80"),
             (("--json", self.folder / "none" / "x.json"), "cannot write into the folder"),
         ]
         for arguments, words in cases:

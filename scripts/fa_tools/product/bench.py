@@ -501,7 +501,7 @@ def parse_arguments(argv):
     problem.add_argument("--shapes", type=whole(1), metavar="SEED",
                          help=f"{shapes.COUNT} problems as servers have them, drawn by this seed; no other goes with it")
     problem.add_argument("--dtype", choices=("fp16", "bf16"), help="default bf16")
-    problem.add_argument("--head-dim", type=int, choices=(64, 128, 256), help="default 128; 256 goes with --fp8 alone")
+    problem.add_argument("--head-dim", type=int, choices=(64, 96, 128, 256), help="default 128; few kernels take 96 and 256")
     problem.add_argument("--heads", type=whole(1), metavar="N", help="default 16")
     problem.add_argument("--seq-len", type=several(whole(1)), metavar="LIST", help="512,1024 (default 4096)")
     sequences = problem.add_mutually_exclusive_group()
@@ -602,8 +602,6 @@ def check_lengths(args):
         fail(f"--kv-heads must divide --heads, which are {args.heads or 16}, not be {args.kv_heads}")
     if args.kv_lengths and len(args.kv_lengths) != len(args.lengths or []):
         fail(f"--kv-lengths needs as many numbers as --lengths, {len(args.lengths or [])}, not {len(args.kv_lengths)}")
-    if args.head_dim == 256 and not set(args.fp8 or ()) - {"none"}:
-        fail("--head-dim 256 goes only with --fp8")
     if args.lengths and not (sum(args.lengths) and sum(args.kv_lengths or args.lengths)):
         fail("--lengths must have a sum above 0")
     for name in ("batch", "tokens", "seq_len", "q_len", "kv_len") if args.lengths else ():

@@ -23,7 +23,7 @@ The file's head says which architecture its kernel needs; a library's function, 
 
 AROUND = Path(__file__).with_suffix(".cu")  # what stands around every kernel
 # In these headers' place, single.cu has what a single file needs.
-LEFT_OUT = {"common/ptx/hook.h", "common/ptx/wgmma_instructions.h"} | {
+LEFT_OUT = {"common/ptx/hook.h", "common/ptx/wgmma_96.h", "common/ptx/wgmma_instructions.h"} | {
     f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry", "tensor_map")}
 # A header's head begins with a sentence that says what it is. These paragraphs are taken, too.
 MORE = {
@@ -113,7 +113,7 @@ OPERANDS = """#define FA_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d
 
 def wgmma_columns(kernel, head_dims):
     """[(N, is A in registers?)] of the kernel's wgmma: of QK^T, whose N is the keys per tile, and of PV, whose A is P."""
-    keys = re.search(r"int kBlockN = (\w+);", kernel)[1]
+    keys = re.search(r"int kBlockN = (?:kWide \? \w+ : )?(\w+);", kernel)[1]
     keys = {keys} if keys.isdigit() else set(re.findall(r"\brun_with<(\d+)>", kernel))
     if not keys:
         raise Refused("how many keys a tile of this kernel has is not found")
