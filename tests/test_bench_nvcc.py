@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nvcc, run, skip
 
-from fa_tools.product import sass
+from fa_tools.for_readers import sass
 
 # Source: its matrix instruction, how many of it a warp (warpgroup) has for a slice of 64 columns, of the smallest tile if
 # there are several; functions.

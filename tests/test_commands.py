@@ -31,8 +31,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))  # where the package fa_tools is
-from fa_tools.press.links import slug
-from fa_tools.press.outputs import NVCC, SETUP, compiler, normal
+from fa_tools.documents.links import slug
+from fa_tools.documents.outputs import NVCC, SETUP, compiler, normal
 from fa_tools.tools import repository_files
 
 Command = namedtuple("Command", "line text shown needs")

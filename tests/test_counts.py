@@ -1,5 +1,5 @@
 """The counts that scripts/fa bounds scales and scripts/fa agree compares: the committed ones are those of this program,
-they grow with seq_len as scripts/fa_tools/product/limits.py says, and they are alike for every head and for both types. Every
+they grow with seq_len as scripts/fa_tools/for_readers/limits.py says, and they are alike for every head and for both types. Every
 difference is listed; scripts/fa adopt writes the counts of a changed kernel.
 
 Usage: test_counts.py ATTENTION      ATTENTION: a program of the emulator's checked build
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, run, statements
 
-from fa_tools.product import limits
+from fa_tools.for_readers import limits
 from fa_tools.tools import read_json, relative
 
 if sys.argv[1:] in ([], ["-h"], ["--help"]):

@@ -1,4 +1,4 @@
-"""The formulas by which figures are drawn (scripts/fa_tools/press/figures/layouts.py) give what those of common/layout give,
+"""The formulas by which figures are drawn (scripts/fa_tools/documents/figures/layouts.py) give what those of common/layout give,
 and the constants of kernels (scripts/fa_tools/constants.json) are what the program `layouts` prints.
 
 Usage: test_layouts.py C++_COMPILER [LAYOUTS]"""
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tool_test import ROOT, fail, run
 
-from fa_tools.press.figures import layouts
+from fa_tools.documents.figures import layouts
 from fa_tools.sources import constants
 
 LANE, HALF, ROWS = range(32), range(2), (64, 128)
@@ -60,7 +60,7 @@ for name, ranges in CASES.items():
         ours = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         theirs = next(lines)
         if ours != theirs:
-            fail(f"{name}{arguments} is {ours} in scripts/fa_tools/press/figures/layouts.py, {theirs} in common/layout")
+            fail(f"{name}{arguments} is {ours} in scripts/fa_tools/documents/figures/layouts.py, {theirs} in common/layout")
 others = {name for name, value in vars(layouts).items() if callable(value)} - CASES.keys()
 if others:
     fail(f"formulas that nobody compares: {', '.join(sorted(others))}")

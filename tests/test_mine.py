@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 from support import ROOT, ScriptTest, main
 
 from fa_tools.cards import card_of
-from fa_tools.laboratory import measure, mine
-from fa_tools.product.limits import MACHINES
+from fa_tools.measuring import measure, mine
+from fa_tools.for_readers.limits import MACHINES
 from fa_tools.records import check
 from fa_tools.tools import read_json
 

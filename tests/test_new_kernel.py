@@ -29,7 +29,7 @@ if (listed := run(program, "--list").split()) != [NEW]:
 for dtype, head_dim in (("fp16", 64), ("bf16", 128)):
     said = run(program, "--heads", 1, "--seq-len", 256, "--dtype", dtype, "--head-dim", head_dim, "--inputs", "increasing_max")
     expect(re.search(rf"^{NEW} +passed ", said, re.MULTILINE), f"{NEW} does not pass:\n{said}")
-known = run(sys.executable, "-B", "-c", "from fa_tools.product import sass; print(sass.find_kernel('17'), *sass.needs_of('17_copy'))",
+known = run(sys.executable, "-B", "-c", "from fa_tools.for_readers import sass; print(sass.find_kernel('17'), *sass.needs_of('17_copy'))",
             cwd=copy / "scripts")
 expect(known.split() == [NEW, "80", "False"], f"the scripts know of kernel 17: {known}")
 listing = run("ctest", "--test-dir", build, "-N")

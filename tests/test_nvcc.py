@@ -18,7 +18,7 @@ from pathlib import Path
 from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nvcc, run, skip
 
 from fa_tools import sources
-from fa_tools.product import sass
+from fa_tools.for_readers import sass
 
 RECORDING = ("-DFA_RECORDING", "-include", ROOT / "common/trace/record.h")
 

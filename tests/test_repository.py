@@ -219,15 +219,15 @@ class Modules(unittest.TestCase):
             with self.subTest(path.relative_to(SCRIPTS).as_posix()):
                 self.assertNotRegex(path.read_text(encoding="utf-8"), r"sys\.path\b")
 
-    def test_rooms(self):
-        """press imports laboratory and product, laboratory imports product, all import the root (docs/maintaining.md)."""
-        rooms = ("press", "laboratory", "product", "")
+    def test_folders(self):
+        """documents imports measuring and for_readers, measuring imports for_readers, all import the root (docs/maintaining.md)."""
+        folders = ("documents", "measuring", "for_readers", "")
         for path in (SCRIPTS / "fa_tools").rglob("*.py"):
             parts = path.relative_to(SCRIPTS / "fa_tools").parts[:-1]
-            below = rooms[rooms.index(parts[0] if parts else ""):]
+            below = folders[folders.index(parts[0] if parts else ""):]
             for line in re.findall(r"^ *from fa_tools\S* import .*", path.read_text(encoding="utf-8"), re.MULTILINE):
-                room = re.search(r"fa_tools(?:\.| import )(\w+)", line)[1]
-                self.assertIn(room if room in rooms else "", below, f"{path.relative_to(SCRIPTS)}: {line}")
+                folder = re.search(r"fa_tools(?:\.| import )(\w+)", line)[1]
+                self.assertIn(folder if folder in folders else "", below, f"{path.relative_to(SCRIPTS)}: {line}")
 
     def test_each_module_says_what_it_holds(self):
         for path in MODULES:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tool_test import COMPILING, ROOT, expect, fail, find_nvcc, run, skip, statements
 
-from fa_tools.product import inspect_kernel, limits, sass
+from fa_tools.for_readers import inspect_kernel, limits, sass
 
 ARCHITECTURE = "90a"
 # Kind of instruction, or PTX instruction: the first and the last kernel whose main loop (whose PTX) must have it.

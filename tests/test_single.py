@@ -27,7 +27,7 @@ from random import Random
 from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nvcc, run, skip
 
 from fa_tools import records
-from fa_tools.product import sass
+from fa_tools.for_readers import sass
 
 
 def compile_by_nvcc(kernel, *library):

@@ -25,7 +25,7 @@ def need(tool):
 
 def find_nvcc():
     """(path, version) of nvcc; without one the test is skipped."""
-    from fa_tools.product import sass
+    from fa_tools.for_readers import sass
 
     try:
         return sass.find_nvcc()

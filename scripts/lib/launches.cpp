@@ -1,6 +1,6 @@
 // Prints what a kernel's launcher asks for, without launching: for both types and head sizes one
 // line a launch, with dtype, head_dim, seq_len, grid (x y z), threads a CTA, bytes of shared
-// memory, kernel. Compiled by scripts/fa_tools/product/sass.py for the CPU, with the emulator's headers,
+// memory, kernel. Compiled by scripts/fa_tools/for_readers/sass.py for the CPU, with the emulator's headers,
 // -DKERNEL_FILE="..." and -DFA_ARCHITECTURE=90 (for sm_90).
 #include <cstdio>
 

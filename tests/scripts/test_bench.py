@@ -22,8 +22,8 @@ from unittest import mock
 
 from support import CUDA, ERROR, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, main, needs_venv, peer_results
 
-from fa_tools.product import bench, gradients, harness, shapes, torch_attention
-from fa_tools.laboratory.validate import check_problem, check_sense
+from fa_tools.for_readers import bench, gradients, harness, shapes, torch_attention
+from fa_tools.measuring.validate import check_problem, check_sense
 from fa_tools.records import attended_pairs, check, flops_of, is_finding
 
 PROTOCOL = {"warmup": 4, "iterations": 8, "rounds": 3, "max_seconds": 10.0, "flush_l2": False, "rotating_inputs": 1,

@@ -12,9 +12,9 @@ from unittest import mock
 from support import ERROR, ROOT, SCRIPTS, ScriptTest, beyond, cuda_results, main, statement_results
 
 from fa_tools.cards import BOOK, EMULATOR, cards
-from fa_tools.laboratory import agreement, profile as profiler
-from fa_tools.product import bounds, limits
-from fa_tools.product.intensity import intensity
+from fa_tools.measuring import agreement, profile as profiler
+from fa_tools.for_readers import bounds, limits
+from fa_tools.for_readers.intensity import intensity
 from fa_tools.records import shape_of, with_solution
 from fa_tools.sources import constant
 from fa_tools.tools import RESULTS, read_json, relative, results_files
@@ -383,7 +383,7 @@ class WithNcu(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         log = (self.folder / "ncu.log").read_text()
         self.assertIn("--profile-from-start off", log)
-        self.assertIn(f"{self.folder}/bin/torch-python -c from fa_tools.product import torch_attention", log)
+        self.assertIn(f"{self.folder}/bin/torch-python -c from fa_tools.for_readers import torch_attention", log)
         self.assertIn("launch_once('fa3', {'dtype': 'bf16', 'batch': 1, 'heads': 2, 'seq_len': 2048, 'head_dim': 128})", log)
         self.assertEqual({(entry["kernel"], entry.get("source")) for entry in profiler.read_profile(self.out)["launches"]}, {("peer/fa3", None)})
         self.assert_one_sentence(self.run_profile(PROFILE, "peer/x"), "there is no kernel peer/x", "peer/fa2")

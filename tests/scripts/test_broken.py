@@ -7,8 +7,8 @@ import shutil
 
 from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
-from fa_tools.press.doc_tables import SECTIONS, chapters_of
-from fa_tools.press.links import anchors
+from fa_tools.documents.doc_tables import SECTIONS, chapters_of
+from fa_tools.documents.links import anchors
 from fa_tools.tools import read_toml
 
 HERE = ROOT / "tests" / "broken"

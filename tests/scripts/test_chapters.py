@@ -15,17 +15,17 @@ from test_commands import commands_in
 
 from fa_tools import tools
 from fa_tools.cards import BOOK, EMULATOR
-from fa_tools.laboratory import measure
+from fa_tools.measuring import measure
 from fa_tools.patches import SOLUTION
-from fa_tools.press import prose
-from fa_tools.press.doc_tables import chapters_of
-from fa_tools.press.figures import beyond_pictures as schedules
-from fa_tools.press.figures import hopper_pictures, timeline
-from fa_tools.press.figures.first_pictures import FORMATS, kernels as measured_kernels, largest
-from fa_tools.product import shapes
-from fa_tools.product.intensity import intensity
-from fa_tools.product.limits import attention_flops, machine_named
-from fa_tools.product.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
+from fa_tools.documents import prose
+from fa_tools.documents.doc_tables import chapters_of
+from fa_tools.documents.figures import beyond_pictures as schedules
+from fa_tools.documents.figures import hopper_pictures, timeline
+from fa_tools.documents.figures.first_pictures import FORMATS, kernels as measured_kernels, largest
+from fa_tools.for_readers import shapes
+from fa_tools.for_readers.intensity import intensity
+from fa_tools.for_readers.limits import attention_flops, machine_named
+from fa_tools.for_readers.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
 from fa_tools.sources import constant, fact
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))

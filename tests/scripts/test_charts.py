@@ -14,14 +14,14 @@ from support import (CUDA, ROOT, SCRIPTS, VENV_PYTHON, ScriptTest, beyond, cuda_
                      needs_venv, not_passed, overlaps, peer_results, results)
 
 from fa_tools.cards import BOOK
-from fa_tools.laboratory.profile import METRICS
-from fa_tools.press import beyond_tables, chart, cycles
-from fa_tools.press.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
-from fa_tools.press.charts.roofline import load_profile
-from fa_tools.press.figures import beyond_pictures as schedules
-from fa_tools.press.figures import narrow, pictures, timeline
-from fa_tools.press.figures.drawing import DARK, INK, LIGHT, NARROW
-from fa_tools.product import compare
+from fa_tools.measuring.profile import METRICS
+from fa_tools.documents import beyond_tables, chart, cycles
+from fa_tools.documents.charts.look import DARK as CHARTS_DARK, LIGHT as CHARTS_LIGHT, PHONE
+from fa_tools.documents.charts.roofline import load_profile
+from fa_tools.documents.figures import beyond_pictures as schedules
+from fa_tools.documents.figures import narrow, pictures, timeline
+from fa_tools.documents.figures.drawing import DARK, INK, LIGHT, NARROW
+from fa_tools.for_readers import compare
 from fa_tools.sources import constant
 from fa_tools.tools import Refused
 
@@ -189,7 +189,7 @@ class Spread(SpecTest):
     @needs_venv("vl_convert")
     def test_a_page_shows_it_once_it_can_be_drawn(self):
         charts = self.folder / "charts"
-        code = ("import pathlib, sys, vl_convert; from fa_tools.press import beyond_tables, chart; from fa_tools.press.charts.themes import on_phones, one_svg; "
+        code = ("import pathlib, sys, vl_convert; from fa_tools.documents import beyond_tables, chart; from fa_tools.documents.charts.themes import on_phones, one_svg; "
                 "here = pathlib.Path(sys.argv[1]); beyond_tables.RESULTS, chart.DOCS, chart.DOCS_CHARTS = here, here / 'charts', []; "
                 "print(*beyond_tables.table('shapes chart'), chart.docs_charts(vl_convert, False), chart.docs_charts(vl_convert, True)); "
                 "[print(one_svg(vl_convert, on_phones(spec)).decode()) for _, spec in chart.docs_specs()]")

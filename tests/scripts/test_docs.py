@@ -11,7 +11,7 @@ from support import (CUDA, ROOT, SCRIPTS, ScriptTest, beyond, cuda_record, cuda_
 
 from fa_tools import patches, tools
 from fa_tools.cards import BOOK, EMULATOR
-from fa_tools.press import beyond_tables, sync
+from fa_tools.documents import beyond_tables, sync
 
 KERNEL = """#include "x.h"
 namespace fa::k01 {
@@ -226,7 +226,7 @@ class Outputs(ScriptTest):
         return self.file.read_text().split("```")[1].removeprefix("text\n")
 
     def inspect(self, text):
-        (self.root / "scripts" / "fa_tools" / "product" / "inspect_kernel.py").write_text(
+        (self.root / "scripts" / "fa_tools" / "for_readers" / "inspect_kernel.py").write_text(
             "import subprocess, sys\n"
             f"sys.exit(subprocess.call(['sh', '-c', {'echo run >>runs' + chr(10) + text!r}, 'inspect', *sys.argv[1:]]))\n")
 
@@ -321,7 +321,7 @@ class Outputs(ScriptTest):
         file = self.root / "docs" / "start.ipynb"
         file.parent.mkdir()
         file.write_text(json.dumps(cells("µs 1\n"), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        (self.root / "scripts" / "fa_tools" / "product" / "bounds.py").write_text(
+        (self.root / "scripts" / "fa_tools" / "for_readers" / "bounds.py").write_text(
             "import sys\ndef main(): print('What bounds it: a\\nµs 2', *sys.argv[1:])\n", encoding="utf-8")
         self.assertEqual(self.outputs("--check").returncode, 1)
         self.assertEqual(self.outputs(file).returncode, 0)

@@ -11,7 +11,7 @@ from unittest import mock
 from support import ROOT, SCRIPTS, ScriptTest, main, seeded_bugs
 
 from fa_tools import tools
-from fa_tools.product import inspect_kernel, ptxas, sass
+from fa_tools.for_readers import inspect_kernel, ptxas, sass
 from fa_tools.patches import solutions
 
 HEAD = """	.target	sm_90a

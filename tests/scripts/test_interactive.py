@@ -12,7 +12,7 @@ from pathlib import Path
 from support import ROOT, ScriptTest, given, main
 
 from fa_tools.cards import EMULATOR
-from fa_tools.press.links import slug
+from fa_tools.documents.links import slug
 from fa_tools.tools import RESULTS, read_json, read_set
 
 DOCUMENT, PAGES = ROOT / "docs" / "interactive.md", ROOT / "build" / "emulator" / "interactive"

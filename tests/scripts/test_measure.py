@@ -20,9 +20,9 @@ from tool_test import copy_repository
 
 from fa_tools import patches, tools
 from fa_tools.cards import BOOK, card_of, cards, gpu_of, has_file
-from fa_tools.laboratory import adopt, measure, release
-from fa_tools.press import sync
-from fa_tools.product import bench
+from fa_tools.measuring import adopt, measure, release
+from fa_tools.documents import sync
+from fa_tools.for_readers import bench
 from fa_tools.records import passed, scores_of, shape_of, todays_source, with_solution
 from fa_tools.tools import RESULTS, Refused, read_json, read_set, results_files, write_json, write_set
 
@@ -295,7 +295,7 @@ class Adopt(InACopy):
         root = self.copy()
         self.assertIn("No kernel has changed", self.run_script(root / "scripts" / "fa", "adopt").stdout)
         changes_of_05_and_15(root)
-        done = self.run_script("python3", "-c", "from fa_tools.laboratory import adopt\nfor k in ('05_mma_split_kv', '06_mma_split_q', "
+        done = self.run_script("python3", "-c", "from fa_tools.measuring import adopt\nfor k in ('05_mma_split_kv', '06_mma_split_q', "
                                "'15_persistent'): print(adopt.has_changed(k))", env={"PYTHONPATH": str(root / "scripts")})
         self.assertEqual(done.stdout.split(), ["True", "False", "True"], done.stderr)
 
@@ -304,7 +304,7 @@ class Adopt(InACopy):
         for kernel, gone in kernels.items():
             for path in [root / "kernels" / f"{kernel}.cu", *root.glob("kernels/1[7-9]_*.cu")]:  # of no later kernel either
                 path.write_text(re.sub("|".join(gone), "ptx::other", path.read_text(encoding="utf-8")), encoding="utf-8")
-        done = self.run_script("python3", "-c", "import sys\nfrom fa_tools.laboratory import adopt\nwork = adopt.Work('/dev/null')\n"
+        done = self.run_script("python3", "-c", "import sys\nfrom fa_tools.measuring import adopt\nwork = adopt.Work('/dev/null')\n"
                                "for kernel in sys.argv[1:]: adopt.names(kernel, work)\nprint(*work.left, sep='\\n')", *kernels,
                                env={"PYTHONPATH": str(root / "scripts")})
         found = re.findall(r"(?m)^(\S+?):\d+: names (\w+), which kernels/(.*)\.cu no longer has$", done.stdout)
@@ -406,7 +406,7 @@ class AnotherGpu(InACopy):
         page.write_text("1.00<!--= bf16_d128 01 @4096 --> 0.00<!--= h100:bf16_d128 01 @4096 --> 0<!--= beyond/decode_gqa copy_percent kv_len=4096 "
                         "beyond/split_keys --> 0<!--= h100:beyond/decode_gqa copy_percent kv_len=4096 beyond/split_keys -->\n", encoding="utf-8")
         self.assertIn("(h100:bf16_d128 01 @4096)", fa("sync", "--check", "docs/page.md", code=(1,)))
-        merge = f"from fa_tools.laboratory import measure; print(*measure.merge({str(card.parent)!r}), sep='\\n')"
+        merge = f"from fa_tools.measuring import measure; print(*measure.merge({str(card.parent)!r}), sep='\\n')"
         done = self.run_script("python3", "-c", merge, env={"PYTHONPATH": str(root / "scripts")}, code=0)
         brought = sorted(path.name for path in card.iterdir())
         self.assertEqual((done.stdout.split(), done.stderr), ([f"bench/results/h100/{name}" for name in brought], ""))

@@ -16,7 +16,7 @@ from support import ROOT, ScriptTest, main
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 from book import glossary
 from fa_tools import tools
-from fa_tools.press import links, prose, quiz
+from fa_tools.documents import links, prose, quiz
 
 def found(text, name="docs/appendix/page.md"):
     return [problem for _, problem in prose.check(name, text)]

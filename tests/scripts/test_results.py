@@ -14,8 +14,8 @@ from unittest import mock
 from support import ROOT, SCRIPTS, ScriptTest, cuda_results, emulator_results, main, needs_venv, peer_results, statement_results
 
 from fa_tools.cards import BOOK, EMULATOR, card_of, cards, file_named, gpu_of
-from fa_tools.laboratory import reproduce, validate
-from fa_tools.press import doc_tables
+from fa_tools.measuring import reproduce, validate
+from fa_tools.documents import doc_tables
 from fa_tools.tools import RESULTS, Refused, lines_of, new_results_file, read_json, read_set, write_set
 
 VALIDATE = SCRIPTS / "fa", "validate"
@@ -173,7 +173,7 @@ class Committed(ScriptTest):
     def test_committed_results_are_valid(self):
         files = sorted(glob.glob(str(ROOT / "bench" / "results" / "**" / "*.json*"), recursive=True))
         # Figures of the profiler (scripts/fa profile), rates of instructions, matrix products and experiments
-        # (scripts/fa_tools/press/doc_tables.py), recorded timelines (--trace) and losses (examples/train_gpt.py) have forms of
+        # (scripts/fa_tools/documents/doc_tables.py), recorded timelines (--trace) and losses (examples/train_gpt.py) have forms of
         # their own.
         own = ("profile", "rates", "gemm", "experiments", "timelines", "training")
         files = [name for name in files if not any(part in Path(name).name for part in own)]

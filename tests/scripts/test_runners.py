@@ -246,7 +246,7 @@ class Busy(ScriptTest):
 class BadArguments(ScriptTest):
     def test_interrupted_while_a_module_is_loaded(self):
         scripts = self.checkout() / "scripts"
-        for module in ("press/links.py", "tools.py"):
+        for module in ("documents/links.py", "tools.py"):
             (scripts / "fa_tools" / module).write_text("import os\nos.kill(os.getpid(), 2)\nimport time\ntime.sleep(9)\n")
             done = self.run_script(scripts / "fa", "links", env={"PYTHONPATH": ""})
             self.assertEqual((done.returncode, done.stderr), (130, "\nstopped\n"))

@@ -7,7 +7,7 @@ import subprocess
 from support import ROOT, SCRIPTS, ScriptTest, main
 
 from fa_tools import sources
-from fa_tools.product import sass, single
+from fa_tools.for_readers import sass, single
 
 # Those of kernels/next are nobody's to take away yet.
 KERNELS = [kernel for kernel in sass.kernel_names() if not kernel.endswith(".next") and "fp8" not in kernel]

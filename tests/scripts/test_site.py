@@ -29,7 +29,7 @@ import check
 if HERE:
     from book import INTERACTIVE, export, layout, sources
     from book.markdown import Page
-    from fa_tools.press.charts.look import PHONE
+    from fa_tools.documents.charts.look import PHONE
 
 KEEP = None
 if "--keep" in sys.argv:

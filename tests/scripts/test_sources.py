@@ -11,8 +11,8 @@ from support import ROOT, ScriptTest, main
 
 from fa_tools import patches, sources
 from fa_tools.cards import BOOK
-from fa_tools.press import chart
-from fa_tools.press.charts.look import LIGHT
+from fa_tools.documents import chart
+from fa_tools.documents.charts.look import LIGHT
 from fa_tools.records import Shape, kept_records, with_solution
 from fa_tools.tools import read_json, repository_files
 

@@ -16,10 +16,10 @@ from support import ROOT, ScriptTest, given
 
 from tool_test import copy_repository
 
-from fa_tools.press.links import problem_with
-from fa_tools.product import emulate
-from fa_tools.product.examiner import PATTERNS, plain
-from fa_tools.product.tasks import BEGIN, END, read_tasks
+from fa_tools.documents.links import problem_with
+from fa_tools.for_readers import emulate
+from fa_tools.for_readers.examiner import PATTERNS, plain
+from fa_tools.for_readers.tasks import BEGIN, END, read_tasks
 
 TASKS = read_tasks()
 KERNELS = [task for task in TASKS.values() if not task.bug]

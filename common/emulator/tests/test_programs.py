@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests"))
 
 from tool_test import ROOT, find_nvcc, run
 
-from fa_tools.product import emulate, single
-from fa_tools.product.emulate import cuda_source
+from fa_tools.for_readers import emulate, single
+from fa_tools.for_readers.emulate import cuda_source
 
 MODE = sys.argv[1]
 SUFFIX = sys.argv[2] if len(sys.argv) > 2 else ""

@@ -2,8 +2,8 @@
 
 import json
 
-from fa_tools.press import chart
-from fa_tools.press.charts.themes import on_phones, one_svg
+from fa_tools.documents import chart
+from fa_tools.documents.charts.themes import on_phones, one_svg
 
 # What tooltips call the fields of the records; other fields are for the drawing only.
 NAMES = {

@@ -15,7 +15,7 @@ from html import escape, unescape
 
 from book import ROOT
 from book.layout import relative_url
-from fa_tools.press.links import slug
+from fa_tools.documents.links import slug
 
 GLOSSARY = "docs/appendix/notation.md"
 NOT_LINKED = {GLOSSARY, "docs/appendix/reading.md"}

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from book import ROOT, charts
 from book.api import API
-from fa_tools.press.figures import narrow, pictures, timeline  # noqa: F401 - pictures fills what narrow takes apart
-from fa_tools.press.links import slug  # slug: the anchors that code hosts make
+from fa_tools.documents.figures import narrow, pictures, timeline  # noqa: F401 - pictures fills what narrow takes apart
+from fa_tools.documents.links import slug  # slug: the anchors that code hosts make
 
 LARGEST_SOURCE = 100_000  # bytes of a file that becomes a page
 

@@ -16,8 +16,8 @@ from pygments.util import ClassNotFound
 
 from book import ROOT
 from book.layout import EXPLORERS, address, explorer_of, explorer_sections, is_image, narrow_forms, relative_url, url_of
-from fa_tools.press.links import slug  # slug: the anchors that code hosts make
-from fa_tools.press.sync import with_whole_diffs
+from fa_tools.documents.links import slug  # slug: the anchors that code hosts make
+from fa_tools.documents.sync import with_whole_diffs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
