@@ -67,7 +67,7 @@ struct Config {
   static constexpr int kWarpgroups = kConsumers;    // consumers, 64 query rows each
   static constexpr int kBlockM = kWarpgroups * 64;  // query rows per CTA
   static constexpr bool kWide = kHeadDim == 256;
-  // Keys per tile. Of a lane's 232 registers O of 256 columns has 128. With 80 keys S has 40 and P
+  // Keys per tile. O of 256 columns has 128 of a lane's 232 registers. With 80 keys S has 40 and P
   // 20, and K, V and one Q have 224 of 227 KB. For 16 columns QK^T of n keys reads 64 rows of Q and
   // n of K, (64 + n) / 4 cycles, and multiplies n / 2: with 64 keys both are equally long.
   static constexpr int kBlockN = kWide ? 80 : 128;
@@ -488,8 +488,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     if (lane_idx == 0) ptx::mbarrier_arrive(&empty[stage]);
   };
 
-  // Every warp calls it when S of a key tile is there. Of the last one of the query tile it says
-  // that Q may be overwritten, where O does not say so.
+  // Every warp calls it when S of a key tile is there. After the query tile's last one Q may be
+  // overwritten, which this says where no O does.
   const auto release_q = [&] {
     if constexpr (C::kWide) {
       if (key <= leftmost()) release(&smem.o_full[0][0], warpgroup_idx);
