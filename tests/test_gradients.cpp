@@ -13,10 +13,10 @@
 #include "common/harness/device.h"
 #include "common/harness/gradients.h"
 #include "common/launch/gradients.h"
+#include "common/launch/validation.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/core/launch.h"
-#include "common/launch/validation.h"
 #endif
 
 namespace fa {

@@ -13,10 +13,10 @@
 
 #include "common/harness/fp8.h"
 #include "common/harness/results.h"
+#include "common/launch/validation.h"
 #include "tests/support.h"
 #ifndef FA_WITH_CUDA
 #include "common/emulator/core/launch.h"
-#include "common/launch/validation.h"
 #endif
 
 namespace fa::test {
