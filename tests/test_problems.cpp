@@ -517,7 +517,7 @@ TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
     tensors.lse = lse ? &memory : nullptr;
     return best_kernel(p, with_strides(p, tensors)).kernel->name;
   };
-  const Problem plain = problem(1, 8, 256, 64, Dtype::kFp16);
+  const Problem plain = problem(4, 32, 2048, 64, Dtype::kFp16);  // query tiles for every GPU
   EXPECT_EQ(name(plain), "16_max_free");
   EXPECT_EQ(name(plain, true), "beyond/causal");
   for (const Problem& p : not_plain()) {
@@ -555,7 +555,7 @@ TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
 }
 
 TEST(Best, SaysWhyFasterOnesCannot) {
-  Problem p = problem(1, 8, 256, 64, Dtype::kFp16);
+  Problem p = problem(4, 32, 2048, 64, Dtype::kFp16);
   p.mask = Mask::kCausal;
   const Choice choice = best_kernel(p, with_strides(p, {}));
   ASSERT_EQ(choice.faster.size(), 1u);
