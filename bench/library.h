@@ -43,7 +43,8 @@ typedef int (*FaBenchSay)(const char* what, int done, int steps);
 //   {"op": "measure", "kernels": [names], "dtype", "batch", "heads", "seq_len", "head_dim",
 //    "inputs", "seed", "warmup", "iterations", "rounds", "max_seconds", "rest_ms", "load_seconds",
 //    "flush_l2", "rotating_inputs"; "in_a_row" where it is not 1; "score_std" and "score_growth" or
-//    neither; "mask", "kv_heads", "kv_len", "lengths" and "kv_lengths", where there are any}
+//    neither; "mask", "window" (two numbers), "softcap", "kv_heads", "kv_len", "lengths" and
+//    "kv_lengths", where there are any}
 //                                        -> {"records": [as in results files], "chosen" in that of
 //                                            the kernel that "best" of fa_attention stands for}
 //   {"op": "gradients", "kernel", and a problem as above; "gradients": "deterministic" for those}

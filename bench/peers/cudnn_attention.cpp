@@ -108,12 +108,14 @@ std::unique_ptr<Plan> make_plan(const Problem& problem) {
                      .set_generate_stats(false)  // of use to a backward pass only
                      .set_attn_scale(problem.scale());
   const int64_t q_len = problem.seq_len, kv_len = problem.key_len(), kv_heads = problem.key_heads();
-  if (problem.mask == Mask::kCausal) {
+  if (const Window window = problem.visible(); window != Window{}) {
     // For as many queries as keys the two alignments are the same, and cuDNN takes more lengths in
     // the first.
     options.set_diagonal_alignment(q_len == kv_len ? fe::DiagonalAlignment_t::TOP_LEFT
                                                    : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
-    options.set_diagonal_band_right_bound(0);
+    // What cuDNN wants on the left is how many keys there are with the query's own.
+    if (window.left >= 0) options.set_diagonal_band_left_bound(window.left + 1);
+    if (window.right >= 0) options.set_diagonal_band_right_bound(window.right);
   }
   const auto outputs =
       graph.sdpa(tensor("Q", kQ, problem.heads, q_len), tensor("K", kK, kv_heads, kv_len),
@@ -132,10 +134,11 @@ std::unique_ptr<Plan> make_plan(const Problem& problem) {
 }
 
 Plan& plan_for(const Problem& p) {
-  using Key = std::tuple<int, int, int, int, Dtype, Mask, int, int>;
+  using Key = std::tuple<int, int, int, int, Dtype, int, int, int, int>;
   static auto& plans = *new std::map<Key, std::unique_ptr<Plan>>;
-  std::unique_ptr<Plan>& plan =
-      plans[{p.batch, p.heads, p.seq_len, p.head_dim, p.dtype, p.mask, p.key_len(), p.key_heads()}];
+  const auto [left, right] = p.visible();
+  std::unique_ptr<Plan>& plan = plans[{p.batch, p.heads, p.seq_len, p.head_dim, p.dtype, left,
+                                       right, p.key_len(), p.key_heads()}];
   if (!plan) plan = make_plan(p);
   return *plan;
 }
@@ -159,7 +162,7 @@ void run_attention(const Problem& problem, const Tensors& tensors) {
 const bool registered = [] {
   register_kernel({"peer/cudnn_frontend", Needs{80}, &workspace_bytes, &run_attention, &library,
                    nullptr, nullptr, Traits::kPlain,
-                   Takes{.causal = true, .any_length = true, .kv_heads = true}});
+                   Takes{.causal = true, .any_length = true, .kv_heads = true, .window = true}});
   return true;
 }();
 

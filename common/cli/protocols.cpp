@@ -93,6 +93,16 @@ Problem read_problem(const Fields& fields, bool any_length) {
     }
     problem.mask = mask == "causal" ? Mask::kCausal : Mask::kNone;
   }
+  if (fields.has("window")) {
+    const Json& window = fields.at("window");
+    if (!window.is_list() || window.size() != 2) {
+      throw BadInput(fields.where() + ": 'window' must be two numbers, not " + window.dump());
+    }
+    const Json sides = {{"left", window[0]}, {"right", window[1]}};
+    const Fields of_window(sides, fields.where() + ": 'window'");
+    problem.window = {int(of_window.whole("left", -1)), int(of_window.whole("right", -1))};
+  }
+  if (fields.has("softcap")) problem.softcap = float(fields.number("softcap", 0));
   if (fields.has("fp8")) {
     const std::string fp8 = fields.text("fp8");
     for (const Fp8 each : {Fp8::kHead, Fp8::kTile, Fp8::kRotated}) {

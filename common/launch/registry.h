@@ -131,8 +131,12 @@ struct Takes {
   bool window = false, sinks = false, softcap = false, alibi = false;  // as in Problem
 };
 
-inline constexpr Takes kEveryProblem{
-    .causal = true, .any_length = true, .kv_heads = true, .packed = true};
+inline constexpr Takes kEveryProblem{.causal = true,
+                                     .any_length = true,
+                                     .kv_heads = true,
+                                     .packed = true,
+                                     .window = true,
+                                     .softcap = true};
 inline constexpr Takes kEverything{// but pages
                                    .causal = true, .any_length = true, .kv_heads = true,
                                    .packed = true, .lse = true,        .strides = true};

@@ -834,7 +834,7 @@ class Command(ScriptTest):
 
     def test_bad_arguments(self):
         cases = [
-            (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa3_splits, fa3_fp8, cudnn_fp8, fa2_backward,"),
+            (("--peers", "fa9"), "there is no peer fa9; known are fa2, cudnn, fa3, fa3_splits, fa3_window, fa3_fp8, cudnn_fp8, fa2_backward,"),
             (("--gradients", "--peers", "fa3"), "the peer fa3 does not go with --gradients"),
             (("--peers", "fa3_backward"), "the peer fa3_backward goes only with --gradients"),
             (("--gradients", "--protocol", "quick"), "--gradients does not go with --protocol"),

@@ -18,6 +18,7 @@ import re
 import shutil
 import signal
 import statistics
+import struct
 import sys
 import textwrap
 import time
@@ -38,6 +39,7 @@ EXAMPLE = """examples:
   scripts/fa bench 08 10 --seq-len 1024,4096 --load-seconds 2 --json mine.json
   scripts/fa bench 16 16.next --seq-len 512,4096          a kernel beside the one of kernels/next that may replace it
   scripts/fa bench plain --mask none,causal --kv-heads 4 --seq-len 4096 --peers fa3,cudnn
+  scripts/fa bench causal --mask causal --window 1024,0 --seq-len 16384    what a window saves; --softcap 30 what a softcap costs
   scripts/fa bench --peers fa2,cudnn,matmul --dtype fp16 --head-dim 64
   scripts/fa bench --fp8 head --seq-len 4096              beyond/fp8 beside FlashAttention-3's and cuDNN's FP8
   scripts/fa bench 15 fp8 --fp8 none,rotated --inputs outliers   how far O is off in 16 bits and in eight
@@ -61,7 +63,7 @@ HARMLESS = ("rounds", "max_seconds")
 CLOCK_TOLERANCE = 0.03
 MASKS = ("none", "causal")
 FP8 = ("none", "head", "tile", "rotated")
-OF_OTHERS = ("_fp8", "_backward")  # end the names of peers of other problems than O in 16 bits
+OF_OTHERS = ("_fp8", "_backward", "_window")  # end the names of peers of other problems than O in 16 bits without a window
 IN_LIBRARY = ("peer/cudnn_frontend", "ceiling/matmul", "ceiling/copy")  # peers and ceilings that need no Python
 
 
@@ -476,8 +478,35 @@ def positive(text):
     raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
 
 
+def window(text):
+    """[left, right], or None of a window that hides nothing."""
+    if not re.fullmatch(r"(-1|\d{1,9}),(-1|\d{1,9})", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not two whole numbers from -1 to 999999999 with a comma between them")
+    sides = [int(side) for side in text.split(",")]
+    return None if sides == [-1, -1] else sides
+
+
+def softcap(text):
+    """In fp32, as kernels get it and records have it, or None."""
+    if text == "0":
+        return None
+    if number := struct.unpack("f", struct.pack("f", positive(text)))[0]:
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r} is nothing in fp32")
+
+
 def read_protocols():
     return read_named(ROOT / "bench" / "protocols.json")["protocols"]
+
+
+def with_signs(argv):
+    """The arguments with `--window -1,0` as one word: argparse takes the second word for an option."""
+    kept = []
+    for word in argv:
+        if kept and kept[-1] == "--window" and word.startswith("-1,"):
+            word = f"{kept.pop()}={word}"
+        kept.append(word)
+    return kept
 
 
 def peer_names():
@@ -510,6 +539,10 @@ def parse_arguments(argv):
                            help="instead of --batch: as many sequences as have so many tokens (default 16384)")
     problem.add_argument("--mask", type=several(one_of(MASKS)), metavar="LIST",
                          help="none, causal (query i sees keys up to i + kv-len - q-len), or both (default none)")
+    problem.add_argument("--window", type=window, metavar="L,R",
+                         help="query i sees the keys from i + kv-len - q-len - L to i + kv-len - q-len + R; -1: all on that side (default -1,-1)")
+    problem.add_argument("--softcap", type=softcap, metavar="C",
+                         help="a score s becomes C tanh(s / C), before a mask (default 0, for none)")
     problem.add_argument("--gradients", action="store_const", const="any",
                          help="gradients of Q, K and V from that of O, instead of O; needs PyTorch")
     problem.add_argument("--deterministic", action="store_true", help="of gradients those that have the same bits in each launch")
@@ -555,7 +588,7 @@ def parse_arguments(argv):
     add("--json", type=Path, metavar="FILE", help=f"write the results (bench/schema.json, version {SCHEMA_VERSION})")
     add("--resume", type=Path, metavar="FILE",
         help="go on with the run of FILE, which was interrupted; nothing else goes with it but --library and --toolkit")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(with_signs(argv))
     args.begun = None
     if resume := args.resume:
         if without_files(argv) or args.json:
@@ -567,7 +600,7 @@ def parse_arguments(argv):
     args.kernels = [word for words in args.kernels for word in words.split(",") if word]
     if args.peers is None:
         of = "_backward" if args.gradients else "_fp8" if set(args.fp8 or ()) - {"none"} else None
-        args.peers = ",".join(peer for peer in known if (peer.endswith(of) if of else not peer.endswith(OF_OTHERS)))
+        args.peers = ",".join(peer for peer in known if (peer.endswith(of) if of else not peer.endswith(OF_OTHERS) or args.window and peer.endswith("_window")))
     args.peers = [] if args.peers == "none" else unique(word for word in args.peers.split(",") if word)
     for peer in args.peers:
         if peer not in known:
@@ -611,7 +644,7 @@ def check_lengths(args):
 
 def check_gradients(args):
     """What gradients are not measured with."""
-    for option, given in (("--fp8", args.fp8), ("--lengths", args.lengths), ("--inputs", args.inputs != "normal"),
+    for option, given in (("--fp8", args.fp8), ("--window", args.window), ("--softcap", args.softcap), ("--lengths", args.lengths), ("--inputs", args.inputs != "normal"),
                           ("--score-growth", args.score_growth), ("--flush-l2", args.settings["flush_l2"]),
                           ("--rotate", args.settings["rotating_inputs"] > 1), ("--load-seconds", args.settings["load_seconds"]),
                           ("--in-a-row", args.in_a_row)):
@@ -637,7 +670,7 @@ def lengths_wanted(args):
 
 def choose(args, protocols):
     """The problems, and the results' `protocol`."""
-    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "gradients", "fp8", "q_len", "kv_len", "kv_heads", "lengths")
+    of_problems = ("heads", "batch", "tokens", "score_std", "mask", "window", "softcap", "gradients", "fp8", "q_len", "kv_len", "kv_heads", "lengths")
     given = {name: getattr(args, name) for name in ("dtype", "head_dim", "seq_len", *of_problems)
              if getattr(args, name) is not None}
     if args.shapes:
@@ -655,7 +688,8 @@ def choose(args, protocols):
         heads, dtype, head_dim = given.get("heads", 16), given.get("dtype", "bf16"), given.get("head_dim", 128)
         kv_heads = {"kv_heads": args.kv_heads} if args.kv_heads not in (None, heads) else {}
         problems = shapes.drawn(args.shapes) if args.shapes else [{"dtype": dtype, "heads": heads, "head_dim": head_dim, **lengths, **kv_heads,
-                     **({"mask": mask} if mask != "none" else {}), **({"gradients": args.gradients} if args.gradients else {}), **({"fp8": fp8} if fp8 != "none" else {}), **scores}
+                     **({"mask": mask} if mask != "none" else {}), **({"window": args.window} if args.window else {}),
+                     **({"softcap": args.softcap} if args.softcap else {}), **({"gradients": args.gradients} if args.gradients else {}), **({"fp8": fp8} if fp8 != "none" else {}), **scores}
                     for mask in unique(args.mask or MASKS[:1]) for fp8 in unique(args.fp8 or FP8[:1])
                     for lengths in lengths_wanted(args) for scores in scores_wanted(args)]
         name, settings = None, {**DEFAULTS, **changed}

@@ -5,16 +5,14 @@ no launch can foresee: in Q and K the same ones, so that scores stay and the sig
 same ones, so that they come out in dV. So every timed launch is checked whole, in tiles of 64 rows. O and log-sum-exp are the same
 for all, and there before the clock starts. Launches are queued while the GPU sleeps, so that it never waits for Python."""
 
-import contextlib
-import ctypes
-import importlib.metadata
+import importlib
 import math
 import statistics
 import time
 
 from fa_tools.for_readers import torch_attention
 from fa_tools.for_readers.harness import Failed, NotTaken, first_line
-from fa_tools.for_readers.torch_attention import Missing, import_first
+from fa_tools.for_readers.torch_attention import Missing, operators_of_flash_attention_3
 from fa_tools.records import attended_pairs, flops_of, short_name
 
 NAMES = ("dQ", "dK", "dV")
@@ -228,16 +226,9 @@ class FlashAttention3(Library):
     groups = True
 
     def __init__(self, torch, implementation):
-        with contextlib.suppress(ImportError, OSError):  # what xformers needs, where torch is of a later CUDA
-            where = importlib.import_module("nvidia.cuda_runtime").__path__[0]
-            ctypes.CDLL(f"{where}/lib/libcudart.so.12", ctypes.RTLD_GLOBAL)
-        module = import_first(("flash_attn_interface", "flash_attn_3._C", "xformers.flash_attn_3._C"), "xformers 0.0.34")
+        package, version = operators_of_flash_attention_3()
         if not hasattr(torch.ops.flash_attn_3, "bwd"):
-            raise Missing(f"{module.__name__} has no backward")
-        package = "xformers" if module.__name__.startswith("xformers") else "flash-attn-3"
-        version = "0.0"
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version(package)
+            raise Missing(f"{package} {version} has no backward")
         self.library = {"name": package, "version": version, "implementation": implementation}
 
     def take(self, torch, problem, of):

@@ -4,6 +4,7 @@ Needs only torch, and torch only when something is to be run: add() imports it. 
 left out with a sentence."""
 
 import contextlib
+import ctypes
 import importlib
 import importlib.metadata
 import itertools
@@ -35,14 +36,18 @@ class Sdpa:
     def take(self, problem):
         """Where PyTorch's function cannot say what is to be computed: FlashAttention-2 by its own function, cuDNN not."""
         causal, self.direct, self.options = "mask" in problem, None, {}
-        if "lengths" in problem or causal and "kv_len" in problem:
+        if "softcap" in problem:
+            raise NotTaken("PyTorch's function has no softcap")
+        if "lengths" in problem or "window" in problem or causal and "kv_len" in problem:
             if self.backend != "FLASH_ATTENTION":
                 raise NotTaken("in PyTorch packed sequences reach it as nested tensors alone, which lie in another way"
-                               if "lengths" in problem else
+                               if "lengths" in problem else "PyTorch's function has no window" if "window" in problem else
                                "PyTorch's is_causal is aligned at the top left where there are more keys than queries, or fewer")
             of = sequences_of(self.torch, problem) if "lengths" in problem else {}
             self.direct = (of.get("cu_seqlens_q"), of.get("cu_seqlens_k"), of.get("max_seqlen_q", problem["seq_len"]),
-                           of.get("max_seqlen_k", problem.get("kv_len")), 0.0, causal, False)  # no dropout, no debugging
+                           of.get("max_seqlen_k", problem.get("kv_len", problem["seq_len"])), 0.0, causal, False)  # no dropout, no debugging
+            if "window" in problem:
+                self.options = dict(zip(("window_size_left", "window_size_right"), problem["window"]))
         else:
             self.options = {**({"is_causal": True} if causal else {}), **({"enable_gqa": True} if "kv_heads" in problem else {})}
 
@@ -51,7 +56,7 @@ class Sdpa:
 
     def launch(self, q, k, v):
         if self.direct:  # aligned at the bottom right, as FlashAttention is from 2.1 on
-            return self.torch.ops.aten._flash_attention_forward(q, k, v, *self.direct)[0]
+            return self.torch.ops.aten._flash_attention_forward(q, k, v, *self.direct, **self.options)[0]
         return self.torch.nn.functional.scaled_dot_product_attention(q, k, v, **self.options)
 
     def output(self, result):
@@ -85,7 +90,9 @@ class FlashAttention:
         return contextlib.nullcontext()
 
     def take(self, problem):
-        self.packed, self.options = "lengths" in problem, {**self.always, **({"causal": True} if "mask" in problem else {})}
+        self.packed, self.options = "lengths" in problem, {**self.always, **({"causal": True} if "mask" in problem else {}),
+                                                              **({"window_size": tuple(problem["window"])} if "window" in problem else {}),
+                                                              **({"softcap": problem["softcap"]} if "softcap" in problem else {})}
         if self.packed:
             if self.call_packed is None:
                 raise NotTaken(f"{self.name} {self.version} has no flash_attn_varlen_func")
@@ -102,6 +109,29 @@ class FlashAttention:
 
     def refusal(self, problem):
         return f"{self.name} {self.version}: {first_line(problem)}"
+
+
+class FlashAttentionOperator(FlashAttention):
+    """The operator that a package was built with, which takes windows: fa3-fwd was built without them, and xformers without a
+    softcap."""
+
+    def __init__(self, implementation, torch):
+        self.implementation, self.always = implementation, {}
+        self.name, self.version = operators_of_flash_attention_3()
+        self.operator, self.call = torch.ops.flash_attn_3.fwd, self.forward
+        self.call_packed = self.forward
+
+    def forward(self, q, k, v, causal=False, window_size=(-1, -1), **options):
+        """A single split, as is flash_attn_func's default."""
+        left, right = window_size
+        return self.operator(q, k, v, softmax_scale=q.shape[-1] ** -0.5, is_causal=causal, window_size_left=left,
+                             window_size_right=right, num_splits=1, **options)
+
+
+class FlashAttention4(FlashAttention):
+    def take(self, problem):
+        refuse_scores(problem)
+        super().take(problem)
 
 
 LARGEST_E4M3 = 448
@@ -122,6 +152,7 @@ class FlashAttentionFp8(FlashAttention):
     def take(self, problem):
         if problem["dtype"] != "bf16" or problem.get("fp8") != "head" or "kv_heads" in problem:
             raise NotTaken("its FP8 gives bf16, with a scale per head that Q, K and V have alike")
+        refuse_scores(problem)
         super().take(problem)
 
     def prepare(self, q, k, v):
@@ -150,6 +181,7 @@ class CudnnFp8:
     def take(self, problem):
         if problem["dtype"] != "bf16" or problem.get("fp8") != "head" or {"mask", "kv_heads", "kv_len"} & set(problem):
             raise NotTaken("measured without a mask, with as many queries as keys")
+        refuse_scores(problem)
         self.graph = None
 
     def build(self, torch, shape):
@@ -213,6 +245,11 @@ class CudnnFp8:
         return first_line(problem)
 
 
+def refuse_scores(problem):
+    if {"window", "softcap"} & set(problem):
+        raise NotTaken("measured without a window and without a softcap")
+
+
 def sequences_of(torch, problem):
     """What flash_attn_varlen_func is told of packed sequences: the first row of each and the number of rows, on the GPU,
     and how long the longest is."""
@@ -220,6 +257,18 @@ def sequences_of(torch, problem):
     begins = {name: [0, *itertools.accumulate(each)] for name, each in lengths.items()}
     return {**{f"cu_seqlens_{name}": torch.tensor(each, dtype=torch.int32, device="cuda") for name, each in begins.items()},
             **{f"max_seqlen_{name}": max(each) for name, each in lengths.items()}}
+
+
+def operators_of_flash_attention_3():
+    """Loads torch.ops.flash_attn_3, and returns whose it is: (package, version)."""
+    with contextlib.suppress(ImportError, OSError):  # what xformers needs, where torch is of a later CUDA
+        where = importlib.import_module("nvidia.cuda_runtime").__path__[0]
+        ctypes.CDLL(f"{where}/lib/libcudart.so.12", ctypes.RTLD_GLOBAL)
+    module = import_first(("flash_attn_interface", "flash_attn_3._C", "xformers.flash_attn_3._C"), "xformers 0.0.34")
+    package, version = "xformers" if module.__name__.startswith("xformers") else "flash-attn-3", "0.0"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version(package)
+    return package, version
 
 
 def import_first(modules, package):
@@ -250,12 +299,14 @@ PEERS = {
     # As many parts of the keys as FlashAttention-3 likes, which PyTorch's users do not get by default.
     "fa3_splits": ("FlashAttention-3, its choice of splits", lambda name, torch: FlashAttention(
         name, ("fa3_fwd_interface", "flash_attn_interface"), ("fa3-fwd", "flash-attn-3"), num_splits=0)),
+    # The same with windows.
+    "fa3_window": ("FlashAttention-3", FlashAttentionOperator),
     "fa3_fp8": ("FlashAttention-3 in FP8", lambda name, torch: FlashAttentionFp8(
         name, ("fa3_fwd_interface", "flash_attn_interface"), ("fa3-fwd", "flash-attn-3"))),
     "cudnn_fp8": ("cuDNN in FP8", lambda name, torch: CudnnFp8()),
     **{f"{name}_backward": (implementation, backward_of(name))
        for name, implementation in (("fa2", "FlashAttention-2"), ("cudnn", "cuDNN"), ("fa3", "FlashAttention-3"))},
-    "fa4": ("FlashAttention-4", lambda name, torch: FlashAttention(name, ("flash_attn.cute",), ("flash-attn-4",))),
+    "fa4": ("FlashAttention-4", lambda name, torch: FlashAttention4(name, ("flash_attn.cute",), ("flash-attn-4",))),
 }
 
 
