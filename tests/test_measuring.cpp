@@ -629,6 +629,17 @@ TEST_F(MeasuringTest, ALibraryIsMeasuredBesideTheKernels) {
   EXPECT_EQ(record["library"]["implementation"], "a function");
   EXPECT_EQ(record["round_ms"].size(), 2u);
   EXPECT_EQ(peer_launches, 1 + 2 * (1 + 1 + 2)) << "in each round one to see, one warm-up, two";
+  // In a window it leaves what is right without one, and that is noticed.
+  const Json in_window = answer(changed(
+      "\"01\"],", R"("01","peer/fake","peer/added"],"window":[9,0],"softcap":30.5,)"))["records"];
+  EXPECT_EQ(in_window[0]["reason"],
+            "takes --window -1,-1, not 9,0; scores without a softcap (--softcap)");
+  EXPECT_EQ(in_window[1]["status"], "passed") << in_window[1];
+  EXPECT_EQ(in_window[1]["softcap"], 30.5);
+  constexpr int kPairs = 128 * 10 - 45;
+  EXPECT_EQ(in_window[1]["attended_pairs"], kPairs);
+  EXPECT_DOUBLE_EQ(in_window[1]["tflops"].get<double>(), 4.0 * kPairs * 64 * 1e-9);  // in 1 ms
+  EXPECT_EQ(in_window[2]["status"], "wrong") << in_window[2];
   peer_answer = 1;
   EXPECT_EQ(of_peer()["status"], "skipped");
   peer_answer = 2;
@@ -673,6 +684,15 @@ TEST_F(MeasuringTest, BadRequestsAreAnsweredWithOneSentence) {
       {changed("\"seed\"", "\"score_std\":5,\"seed\""), "measure lacks 'score_growth'"},
       {changed("\"seed\"", "\"score_std\":0,\"score_growth\":\"flat\",\"seed\""),
        "measure: --score-std must be above 0 and at most 1000"},
+      {changed("\"seed\"", "\"window\":7,\"seed\""),
+       "measure: 'window' must be two numbers, not 7"},
+      {changed("\"seed\"", "\"window\":[7],\"seed\""), "'window' must be two numbers, not [7]"},
+      {changed("\"seed\"", "\"window\":[7,-2],\"seed\""),
+       "measure: 'window': 'right' must be a whole number from -1 to 1073741824, not -2"},
+      {changed("\"seed\"", "\"softcap\":-1,\"seed\""),
+       "'softcap' must be a number from 0 on, not -1"},
+      {changed("\"seed\"", "\"softcap\":1e99,\"seed\""),
+       "measure: --softcap must be above 0 and finite, or 0 for none"},
   };
   for (const auto& [request, sentence] : cases) {
     const Json got = answer(request);

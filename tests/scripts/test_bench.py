@@ -213,6 +213,14 @@ class Choice(unittest.TestCase):
         self.assertEqual(args.problems,
                          [{"dtype": "bf16", "batch": 32, "heads": 32, "seq_len": 512, "head_dim": 64}])
 
+    def test_what_happens_to_scores(self):
+        """Of what leaves them as they are a problem says nothing. The library that has windows is measured with one."""
+        for arguments, more in (("--window -1,-1 --softcap 0", {}), ("--window -1,0", {"window": [-1, 0]}), ("--window=9,-1", {"window": [9, -1]}),
+                                ("--softcap 30", {"softcap": 30.0}), ("--softcap 0.1", {"softcap": 0.10000000149011612})):
+            args = self.parse(*arguments.split(), "--seq-len", "1024")
+            self.assertEqual(args.problems, [{**PROBLEM, **more}])
+            self.assertEqual("fa3_window" in args.peers, "window" in more)
+
     def test_which_kernels(self):
         known = ["01_naive", "15_persistent", "beyond/causal", "beyond/plain", "15_persistent.next", "peer/x", "beyond/fp8", "beyond/fp8_rows"]
         plain, causal, fp8 = PROBLEM, {**PROBLEM, "mask": "causal"}, {**PROBLEM, "fp8": "head"}
@@ -228,7 +236,7 @@ class Libraries(unittest.TestCase):
 
     def setUp(self):
         # As if none of the packages were installed.
-        hidden = dict.fromkeys(("fa3_fwd_interface", "flash_attn_interface", "flash_attn.cute"))
+        hidden = dict.fromkeys(("fa3_fwd_interface", "flash_attn_interface", "flash_attn.cute", "flash_attn_3._C", "xformers.flash_attn_3._C"))
         absent = importlib.metadata.PackageNotFoundError
         for patch in (mock.patch.dict(sys.modules, hidden),
                       mock.patch.object(importlib.metadata, "version", side_effect=absent)):
@@ -240,6 +248,7 @@ class Libraries(unittest.TestCase):
 
     def test_packages_that_are_not_here(self):
         for peer, words in (("fa3", "cannot import fa3_fwd_interface (package fa3-fwd)"),
+                            ("fa3_window", "cannot import flash_attn_interface (package xformers 0.0.34)"),
                             ("fa4", "cannot import flash_attn.cute (package flash-attn-4)")):
             with self.assertRaises(torch_attention.Missing) as caught:
                 self.make(peer)
@@ -282,8 +291,12 @@ class Libraries(unittest.TestCase):
             self.assertEqual([tensor.axes for tensor in arguments], ["BNHD"] * 3)
             self.assertEqual(library.output(library.launch(*arguments)).axes, "BHND")
 
+    @staticmethod
+    def of_operator(**more):
+        return {"softmax_scale": 0.125, "is_causal": False, "window_size_left": -1, "window_size_right": -1, "num_splits": 1, **more}
+
     def test_what_a_launch_is_given(self):
-        """Splits, masks, and where packed sequences begin. PyTorch's is_causal is taken only where its alignment is ours: otherwise
+        """Splits, masks, what happens to scores, and where packed sequences begin. PyTorch's is_causal is taken only where its alignment is ours: otherwise
         FlashAttention-2 is called directly, and cuDNN left out."""
         module, without, torch = types.ModuleType("with"), types.ModuleType("without"), Torch([])
         module.flash_attn_func = without.flash_attn_func = lambda q, k, v, **options: options
@@ -295,18 +308,27 @@ class Libraries(unittest.TestCase):
         for peer, problem, given in (
                 *sdpa, ("fa2", apart, (1, 2, 3, None, None, 1024, 2048, 0.0, True, False)), ("cudnn", apart, "^PyTorch's is_causal is aligned at the top left"),
                 ("fa2", PACKED, (1, 2, 3, *begins, 300, 300, 0.0, False, False)), ("cudnn", PACKED, "nested tensors alone"),
+                ("fa2", {**causal, "window": [9, -1]}, (1, 2, 3, None, None, 1024, 1024, 0.0, True, False, 9, -1)),
+                ("fa2", {**causal, "softcap": 30.0}, "^PyTorch's function has no softcap$"), ("cudnn", {**causal, "softcap": 30.0}, "no softcap$"),
+                ("cudnn", {**PROBLEM, "window": [9, 0]}, "^PyTorch's function has no window$"),
+                ("fa3", {**causal, "window": [9, 0], "softcap": 30.0}, {"causal": True, "window_size": (9, 0), "softcap": 30.0}),
+                ("fa3_window", PROBLEM, self.of_operator()), ("fa3_window", {**causal, "window": [9, -1], "softcap": 2.5},
+                                                              self.of_operator(is_causal=True, window_size_left=9, softcap=2.5)),
+                ("fa3_window", PACKED, self.of_operator(cu_seqlens_q=begins[0], max_seqlen_q=300, cu_seqlens_k=begins[1], max_seqlen_k=300)),
+                ("fa4", causal, {"causal": True}), ("fa4", {**causal, "window": [9, 0]}, "^measured without a window and without a softcap$"),
                 ("fa3", PROBLEM, {}), ("fa3", {**causal, "kv_heads": 4}, {"causal": True}), ("fa3_splits", PROBLEM, {"num_splits": 0}),
                 ("fa3_splits", causal, {"num_splits": 0, "causal": True}),
                 ("fa3", {**PACKED, "mask": "causal"}, {"causal": True, "cu_seqlens_q": begins[0], "max_seqlen_q": 300,
                                                        "cu_seqlens_k": begins[1], "max_seqlen_k": 300}),
                 ("fa3", PACKED, "^fa3-fwd 0.0 has no flash_attn_varlen_func$")):
             package = without if "varlen" in str(given) else module
-            with self.subTest(peer, given=given), mock.patch.dict(sys.modules, flash_attn_interface=package, torch=torch):
+            with self.subTest(peer, given=given), mock.patch.dict(sys.modules, {
+                    "flash_attn_interface": package, "flash_attn.cute": package, "torch": torch}):
                 library = torch_attention.PEERS[peer][1]("fa3-fwd", torch)
                 refused = self.assertRaisesRegex(harness.NotTaken, given) if isinstance(given, str) else contextlib.nullcontext()
                 with refused:
                     library.take(problem)
-                    self.assertEqual(library.launch(1, 2, 3), given)
+                    self.assertEqual(library.launch(*((types.SimpleNamespace(shape=(7, 64)), 2, 3) if peer == "fa3_window" else (1, 2, 3))), given)
 
 
 class Tensor:
@@ -334,7 +356,9 @@ class Torch:
         self.log = log
         sdpa = types.SimpleNamespace(scaled_dot_product_attention=lambda *tensors, **options: (tensors, options))
         self.nn = types.SimpleNamespace(functional=sdpa)
-        self.ops = types.SimpleNamespace(aten=types.SimpleNamespace(_flash_attention_forward=lambda *given: (given, None)))
+        self.ops = types.SimpleNamespace(aten=types.SimpleNamespace(_flash_attention_forward=lambda *given, window_size_left=None, window_size_right=None: (
+            (*given, *(side for side in (window_size_left, window_size_right) if side is not None)), None)),
+                                         flash_attn_3=types.SimpleNamespace(fwd=lambda q, k, v, **options: options))
         self.cuda = types.SimpleNamespace(ExternalStream=lambda stream: f"stream {stream}", stream=self.on)
 
     @contextlib.contextmanager
@@ -420,7 +444,7 @@ class Peers(unittest.TestCase):
             fa3, cudnn = (torch_attention.PEERS[peer][1](peer, None) for peer in ("fa3_fp8", "cudnn_fp8"))
         fp8 = {**PROBLEM, "dtype": "bf16", "fp8": "head"}
         for problem, takers in ((fp8, 2), ({**fp8, "mask": "causal"}, 1), ({**fp8, "fp8": "rotated"}, 0),
-                                ({**fp8, "dtype": "fp16"}, 0), ({**fp8, "kv_heads": 4}, 0), ({**PROBLEM, "dtype": "bf16"}, 0)):
+                                ({**fp8, "dtype": "fp16"}, 0), ({**fp8, "kv_heads": 4}, 0), ({**fp8, "window": [9, 0]}, 0), ({**fp8, "softcap": 30.0}, 0), ({**PROBLEM, "dtype": "bf16"}, 0)):
             taken = 0
             for library in (fa3, cudnn):
                 with contextlib.suppress(harness.NotTaken):
@@ -759,6 +783,25 @@ class Command(ScriptTest):
         done = self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    @needs_venv("jsonschema")
+    def test_what_happens_to_scores(self):
+        """Measured, named, counted and resumed: 0.1 is not a number of fp32, and a problem that was measured is found again."""
+        beyond = {"FAKE_GPU_BEYOND": "1"}
+        done = self.call("01", "right", *self.SMALL, "--seq-len", "128,256", "--window", "-1,3", "--softcap", "0.1", "--peers", "none",
+                         "--json", self.json, env=beyond)
+        data = self.data(done)
+        self.assertIn("fp16, batch 1, heads 2, seq_len 128, head_dim 64, window of all to the left and 3 to the right,\nsoftcap 0.1\n", done.stdout)
+        self.assertEqual([(record["kernel"], record["status"]) for record in data["records"]],
+                         [("01_right", "skipped"), ("beyond/right", "passed")] * 2)
+        self.assertEqual(data["records"][0]["reason"], "takes --window -1,-1, not -1,3; scores without a softcap (--softcap)")
+        record = data["records"][1]
+        self.assertEqual((record["window"], record["attended_pairs"]), ([-1, 3], 2 * (sum(range(4, 128)) + 4 * 128)))
+        self.assertEqual(self.run_script(VENV_PYTHON, SCRIPTS / "fa", "validate", self.json).stderr, "")
+        self.json.write_text(json.dumps({**data, "complete": False, "records": data["records"][:2]}))
+        resumed = self.data(self.call("--resume", self.json, env=beyond))
+        self.assertEqual([("run" in record, record["seq_len"]) for record in resumed["records"]],
+                         [(False, 128)] * 2 + [(True, 256)] * 2)
+
     def test_repeated(self):
         done = self.call("02", *self.SMALL, "--peers", "none", "--rounds", "2", "--repeat", "2", "--json", self.json)
         first, second = self.data(done), json.loads((self.folder / "out-2.json").read_text())
@@ -845,6 +888,13 @@ class Command(ScriptTest):
             (("--gradients", "--inputs", "large"), "--inputs does not go with --gradients"),
             (("--gradients", "--rotate", "2"), "--rotate does not go with --gradients"),
             (("--gradients", "--lengths", "3,4"), "--lengths does not go with --gradients"),
+            (("--gradients", "--window", "3,4"), "--window does not go with --gradients"),
+            (("--gradients", "--softcap", "3"), "--softcap does not go with --gradients"),
+            (("--shapes", "1", "--window", "-1,0"), "--window does not go with --shapes"),
+            (("--protocol", "quick", "--softcap", "3"), "--softcap does not go with --protocol"),
+            *((("--window", text), f"{text!r} is not two whole numbers from -1 to") for text in ("7", "7,", "7,-2", "7,1,1", "a,1", "1.5,1", "-1")),
+            *((("--softcap", text), f"{text!r} is not a positive number") for text in ("-1", "nan", "x")),
+            (("--softcap", "0." + "0" * 50 + "1"), "is nothing in fp32"),
             (("20",), "there is no kernel 20; there are 01_right, 02_warm"),
             (("--protocol", "slow"), "'slow'"),
             (("--protocol", "quick", "--heads", "2"), "--heads does not go with --protocol"),

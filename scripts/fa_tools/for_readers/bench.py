@@ -315,12 +315,12 @@ def table(records, load_seconds=0):
 
     lines = [head("median ms", "p10-p90", "TFLOP/s", "ceiling", "MHz")[:WIDTH]]
     for here in by_problem(records):
-        lines += ["", describe(here[0]), *rows(here, burst, lambda record: record)]
+        lines += ["", *textwrap.wrap(describe(here[0]), WIDTH), *rows(here, burst, lambda record: record)]
     if any("under_load" in record for record in records):
         lines += ["", f"After {load_seconds:g} s without a pause:", "",
                   head("median ms", "W", "TFLOP/s", "J/TFLOP", "MHz")[:WIDTH]]
         for here in by_problem(records):
-            lines += ["", describe(here[0]), *rows(here, loaded, lambda record: record["under_load"])]
+            lines += ["", *textwrap.wrap(describe(here[0]), WIDTH), *rows(here, loaded, lambda record: record["under_load"])]
     return lines
 
 
