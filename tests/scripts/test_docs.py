@@ -184,6 +184,23 @@ class OfShapes(ScriptTest):
         self.assertTrue(worst[2].endswith("| 1.50† | – |"))
 
 
+class OfScores(ScriptTest):
+    def test_a_row_for_each_kernel_that_took_the_problem(self):
+        """In brackets the ratio to the fastest library; FlashAttention-3 is of the package that has it."""
+        def record(kernel, tflops, seq_len, **ratios):
+            return {**cuda_record(kernel, tflops, seq_len), **({"ratio": ratios} if ratios else {})}
+
+        files = {"window": [record("beyond/causal", 400.0, 8192, a=1.5, b=1.25), record("peer/fa3_window", 320.0, 8192), record("peer/cudnn_frontend", 300.0, 16384)],
+                 "softcap": [record("beyond/causal", 500.0, 4096), record("peer/fa3", 480.0, 4096)]}
+        with mock.patch.object(beyond_tables, "records", lambda file, name: files.get(name, []) if file == "beyond" else []):
+            table = list(beyond_tables.table("beyond_scores speed"))
+        self.assertEqual(table, [
+            "|  | N = 4096 | N = 8192 | N = 16384 |", "|-|-:|-:|-:|",
+            "| `causal`, causal, a window of 1024,0 | – | 400 (1.25) | – |", "| FlashAttention-3, causal, a window of 1024,0 | – | 320 | – |",
+            "| cuDNN, causal, a window of 1024,0 | – | – | 300 |",
+            "| `causal`, a softcap of 30 | 500 | – | – |", "| FlashAttention-3, a softcap of 30 | 480 | – | – |"])
+
+
 class NotYet(ScriptTest):
     def test_before_anything_was_measured(self):
         """On a card without results. Those of the book's card are in the documents, which scripts/fa sync holds to it."""

@@ -1,5 +1,6 @@
 """What the book's card gave beyond O in 16 bits, as tables. In FP8: speeds, other inputs, the rounding itself, and how far O is off. Of
-gradients: speeds, and how far they are off. Of problems that a seed has drawn: how far ahead we are, also as a chart, and where the least."""
+gradients: speeds, and how far they are off. Of problems that a seed has drawn: how far ahead we are, also as a chart, and where the least. Of
+windows and softcaps: speeds."""
 
 import math
 import re
@@ -104,17 +105,16 @@ def errors_by(field, show, names):
     return ["Inputs, N", *(heading for heading, *_ in WHOSE)], rows
 
 
-def speed_of_gradients():
-    """TFLOP/s by length, and of ours in brackets how many times as fast as the fastest library."""
-    groups = [(what, records("gradients", name)) for name, what in
-              (("d128", "no mask"), ("causal", "causal"), ("d64", "head_dim 64"), ("deterministic", "deterministic"),
-               ("deterministic_causal", "deterministic, causal"))]
+def speed_by_length(file, groups, libraries):
+    """TFLOP/s by length, and of ours in brackets how many times as fast as the fastest library. Of each run of the file in a set what
+    it is of."""
+    groups = [(what, records(file, name)) for name, what in groups.items()]
     lengths = sorted({record["seq_len"] for _, among in groups for record in among})
     rows = []
     for what, among in groups:
         for kernel in dict.fromkeys(record["kernel"] for record in among):
             cells = [found(among, kernel, seq_len=length) for length in lengths]
-            name = GRADIENT_PEERS.get(kernel) or f"`{short_name(kernel)}`"
+            name = libraries.get(kernel) or f"`{short_name(kernel)}`"
             rows.append([f"{name}, {what}", *("–" if cell is None or "tflops" not in cell else mark(short(cell["tflops"]) + (
                 f" ({best_ratio(cell):.2f})" if best_ratio(cell) else ""), cell) for cell in cells)])
     return ["", *(f"N = {length}" for length in lengths)], rows
@@ -212,11 +212,18 @@ def worst_of_shapes():
     return ["Problem", "launches", "our fastest", "the fastest library", "how many times as fast", "with `best`"], rows
 
 
+SPEEDS = {
+    "gradients": ("gradients", {"d128": "no mask", "causal": "causal", "d64": "head_dim 64", "deterministic": "deterministic",
+                                "deterministic_causal": "deterministic, causal"}, GRADIENT_PEERS),
+    "beyond_scores": ("beyond", {"window": "causal, a window of 1024,0", "softcap": "a softcap of 30", "softcap_causal": "causal, a softcap of 30"},
+                      {"peer/fa2": "FlashAttention-2", "peer/fa3": "FlashAttention-3", "peer/fa3_window": "FlashAttention-3", "peer/cudnn_frontend": "cuDNN"}),
+}
 TABLES = {
     "fp8": {"speed": speed, "inputs": inputs, "rounding": rounding,
             "errors": lambda: errors_by("rel_unrounded", lambda value: f"{100 * value:#.2g}".rstrip("."), INPUTS),
             "rmse": lambda: errors_by("rmse", lambda value: f"{1000 * value:#.2g}".rstrip("."), ["outliers"])},
-    "gradients": {"speed": speed_of_gradients, "errors": errors_of_gradients},
+    "beyond_scores": {"speed": lambda: speed_by_length(*SPEEDS["beyond_scores"])},
+    "gradients": {"speed": lambda: speed_by_length(*SPEEDS["gradients"]), "errors": errors_of_gradients},
     "shapes": {"chart": lambda: ([], []), "spread": spread_of_shapes, "worst": worst_of_shapes},
 }
 

@@ -51,7 +51,7 @@ Between a pair of comments, alone on their lines:
   <!-- /cycles -->                                              where the cycles of a launch go, from kernel 10 on
   <!-- beyond: fp8 speed -->
   <!-- /beyond -->                                              what was measured beyond the ladder: fp8 speed, inputs, rounding,
-                                                                errors or rmse; gradients speed or errors; shapes (problems that
+                                                                errors or rmse; gradients speed or errors; beyond_scores speed; shapes (problems that
                                                                 a seed has drawn) spread, chart or worst
   <!-- agreement: seq_len=256 head_dim=128 dtype=bf16 -->
   <!-- /agreement -->                                           the emulator's counts over the profiler's, with reasons
