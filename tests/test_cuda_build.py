@@ -1,7 +1,7 @@
 """Builds what belongs to the CUDA back end, as CMake builds it, without a GPU: harness, peers and one kernel's program, with
 --whole tests and probes, too. What other tests compile by nvcc is not compiled again: kernels (test_nvcc.py), matrix products
 and rates (test_bench_nvcc.py), examples (test_examples.py). C++ files of other programs are only looked through, and without
---whole three of them.
+--whole five of them.
 
 Usage: test_cuda_build.py FOLDER [--whole]      to build in; quick when nothing has changed
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from tool_test import COMPILING, JOBS, ROOT, fail, find_nvcc, need, run
 
 KERNEL = "12_tma"  # with tensor maps, which the harness makes
-ALWAYS, LOOKED_THROUGH = (KERNEL, "peers"), {"fa.cpp", "test_kernels.cpp", "attention_bench.cpp"}
+ALWAYS, LOOKED_THROUGH = (KERNEL, "peers"), {"fa.cpp", "attention_bench.cpp", "test_kernels.cpp", "test_problems.cpp", "test_gradients.cpp"}
 ELSEWHERE = re.compile(rf"kernels/CMakeFiles/(?!{KERNEL}_kernel)|bench/(gemm/)?CMakeFiles/\S+\.cu\.o$|examples/")
 
 folder = Path(sys.argv[1]).resolve()

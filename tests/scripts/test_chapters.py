@@ -467,7 +467,7 @@ def of_pieces():
             f"K and V are {16 * 16384 * 256 * 2 >> 20} MiB", f"the bytes take {16 * 16384 * 256 * 2 / H200['tb_per_s']['hbm'] / 1e6:.0f} µs",
             f"three stages of {2 * stage >> 10} KiB, and two of them are under way: {4 * stage >> 10} KiB", f"The sum is {merges:,}.",
             *(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k ```" for rows in (1, 16)),
-            *(f"with {({4: 'four'})[count]} seeds we have {count * shapes.COUNT} problems" for count in seeds)):
+            *(f"with {({2: 'two'})[count]} seeds we have {count * shapes.COUNT} problems" for count in seeds)):
         yield "beyond/split_keys", sentence
 
 
