@@ -133,11 +133,16 @@ std::vector<Problem> problems_of(const Kernel& kernel) {
   for (const Problem& p : {odd, many, rows, packed, pages, window, changed}) {
     if (refusal(kernel, p).empty()) result.push_back(p);
   }
-  for (const int head_dim : kernel.head_dims) {  // three or more query tiles for each of three SMs
-    Problem other = problem(1, 5, 300, head_dim, Dtype::kBf16);
-    other.mask = Mask::kCausal;
-    const bool is_new = head_dim != 64 && head_dim != 128;
-    if (is_new && refusal(kernel, other).empty()) result.push_back(other);
+  for (const int head_dim : kernel.head_dims) {
+    if (head_dim == 64 || head_dim == 128) continue;
+    // Three or more query tiles for each of three SMs; and pieces in which rings come round.
+    Problem tiles = problem(1, 5, 300, head_dim, Dtype::kBf16),
+            pieces = problem(1, 1, 3, head_dim, Dtype::kBf16);
+    tiles.mask = pieces.mask = Mask::kCausal;
+    pieces.kv_len = 3001;
+    for (const Problem& p : {tiles, pieces}) {
+      if (refusal(kernel, p).empty()) result.push_back(p);
+    }
   }
   return result;
 }
@@ -225,6 +230,27 @@ std::vector<Kernel> split_keys() {
 }
 INSTANTIATE_TEST_SUITE_P(Kernels, SplitKeys, testing::ValuesIn(split_keys()), kernel_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SplitKeys);  // the program of the numbered kernels
+
+// Rows of 192 bytes need another swizzle than rows of 128 bytes or a multiple.
+class RowsOfSplitKeys : public testing::TestWithParam<int> {};
+TEST_P(RowsOfSplitKeys, AreFreeOfConflicts) {
+  for (const int q_len : {16, 40}) {  // tiles of 16 and of 64 query rows
+    Problem p = problem(1, 2, q_len, GetParam(), Dtype::kBf16);
+    p.kv_len = 700;
+    std::map<std::string, Counts> kinds =
+        by_kind(run_once(find_kernel("split_keys"), p, "normal", 1));
+    for (const char* const kind : {"ldmatrix", "cp.async"}) {
+      EXPECT_GT(kinds[kind]["wavefronts"], 0u) << kind;
+      EXPECT_EQ(kinds[kind]["wavefronts"], kinds[kind]["wavefronts_ideal"]) << kind;
+    }
+  }
+}
+std::vector<int> head_dims_of_split_keys() {
+  return split_keys().empty() ? std::vector<int>{} : split_keys().front().head_dims;
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, RowsOfSplitKeys, testing::ValuesIn(head_dims_of_split_keys()),
+                         testing::PrintToStringParamName());
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RowsOfSplitKeys);
 
 }  // namespace
 }  // namespace fa::test

@@ -543,6 +543,14 @@ TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
   EXPECT_EQ(of(8, 32, 8, 105, 105, 128), "beyond/causal");
   EXPECT_EQ(of(16, 16, 16, 1000, 1000, 64), "beyond/causal");
   EXPECT_EQ(of(2, 28, 1, 30, 5079, 64), "beyond/share_tiles");
+  // share_tiles does not take these.
+  EXPECT_EQ(of(1, 8, 4, 1, 2000, 256), "beyond/split_keys");
+  EXPECT_EQ(of(1, 32, 8, 64, 8192, 256), "beyond/split_keys");
+  EXPECT_EQ(of(1, 32, 8, 64, 8192, 96), "beyond/split_keys");
+  EXPECT_EQ(of(8, 32, 8, 105, 105, 256), "beyond/causal");
+  // Keys of 256 numbers make up for merging earlier.
+  EXPECT_EQ(of(1, 32, 8, 64, 1300, 96), "beyond/causal");
+  EXPECT_EQ(of(1, 32, 8, 64, 1300, 256), "beyond/split_keys");
   // One number for all: what is faster comes first, and peers, ceilings and kernels/next never do.
   std::string order;
   for (const Kernel* each : by_speed(plain)) order += each->name.substr(0, 9) + " ";
@@ -843,7 +851,7 @@ TEST(Options, OfRandomProblemsAreRight) {
   }
   EXPECT_EQ(runs["beyond/plain"], 3 * 200);
   EXPECT_EQ(runs["beyond/causal"], 3 * in_one_piece);
-  EXPECT_EQ(runs["beyond/split_keys"], unpacked);
+  EXPECT_EQ(runs["beyond/split_keys"], 3 * unpacked);
 }
 
 // Windows whose edges are in tiles of their own, in the same one, and between two, with all else.
@@ -889,7 +897,7 @@ TEST(Options, AcrossSeveralTilesAreRight) {
     run(few, i);
   }
   EXPECT_EQ(runs["beyond/causal"], 3 * 36);
-  EXPECT_EQ(runs["beyond/split_keys"], 42);
+  EXPECT_EQ(runs["beyond/split_keys"], 3 * 42);
 }
 
 // A sink far above all scores leaves next to nothing for O, and one far below takes nothing. Where

@@ -408,7 +408,8 @@ class NumPy(Sentences):
                  {"16_max_free": "takes a multiple of 128 as the number of queries (seq_len), not 100"}),
                 (((1, 300, 100, 96), None), {}, "beyond/causal",
                  {"16_max_free": "takes head_dim 64 or 128, not 96; a multiple of 128 as the number of queries (seq_len), not 100"}),
-                (((2, 8, 1, 64), (2, 2, 77, 64)), {"causal": True}, "beyond/split_keys", {})):
+                (((2, 8, 1, 64), (2, 2, 77, 64)), {"causal": True}, "beyond/split_keys", {}),
+                (((2, 8, 1, 256), (2, 2, 77, 256)), {"causal": True}, "beyond/split_keys", {})):
             q, k, v = arrays(shape, kv_shape=kv_shape)
             plan = fa.plan(q, k, v, **options)
             self.assertEqual(plan, (kernel, faster))

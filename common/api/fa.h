@@ -10,8 +10,8 @@
  * A program says in fa_options what it wants besides. All kernels take another scale than
  * 1 / sqrt(head_dim). Kernels from 12 on take other strides; those of beyond/ take a causal mask,
  * other lengths, fewer heads of K and V, packed sequences, K and V in pages, and a second output;
- * beyond/causal, split_keys and plain also what else may happen to a score; causal and plain a
- * head_dim of 96 or 256, without gradients.
+ * beyond/causal, split_keys and plain also what else may happen to a score, and a head_dim of 96 or
+ * 256, without gradients.
  *
  * The library was built for one of two back ends (fa_backend). Built for CUDA, it takes pointers to
  * memory of one GPU. Built for the emulator, it takes pointers to host memory, runs the kernel on

@@ -316,8 +316,8 @@ struct RowSums {
 
 // Compares a row with the sums of all parts of its keys. The bounds are those of
 // oracle.h, and of log-sum-exp twice those, because this one is of fp32, too. In norm a row in FP8
-// may be off by 2.125 u instead of 1.5: where one key has nearly all of the weight, P is off by half
-// of e4m3's last place, 2 u, and no other key makes up for it. In a head there are other rows.
+// may be off by 2.125 u instead of 1.5. Where one key has nearly all of the weight, P is off by up
+// to half of e4m3's last place, 2 u, and no other key makes up for it. A head has other rows, too.
 struct JudgeRow {
   OutputPlace place;
   Rounding rounding;

@@ -812,7 +812,8 @@ struct Launcher {
   }
   static bool is_faster_than_causal(const Size& s) { return best_way(s).cost < cost_of_causal(s); }
   // Whether it is faster than beyond/causal and 16, and than split_keys, which leads with 3 on few
-  // rows and with 1 on more. With pages, and with sequences of different lengths, it was not timed.
+  // rows and with 1 on more. With pages, and with sequences of different lengths, it was not timed,
+  // and with head_dim 96 and 256 it is not there.
   static int leads(const Problem& problem) {
     const int present = device_capability();
     if (present != 0 && present != 90) return 0;
@@ -820,6 +821,7 @@ struct Launcher {
         problem.fp8 != Fp8::kNone) {
       return 0;
     }
+    if (problem.head_dim != 64 && problem.head_dim != 128) return 0;
     const Size size{problem.batch,   problem.heads,     problem.key_heads(),
                     problem.seq_len, problem.key_len(), problem.mask == Mask::kCausal};
     const bool faster = problem.head_dim == 64 ? Launcher<T, 64>::is_faster_than_causal(size)

@@ -31,23 +31,42 @@ constexpr float kMaxGrowthLog2 = 8.0f;  // a score may exceed row_max by this: P
 constexpr float kLowest = -1e30f;  // row_max before the first key: finite, so that -inf can mask
 constexpr int kFan = 16;           // parts that a CTA merges at a time
 
+// Columns within which the chunks of a row are swizzled: 8 chunks, or 4 if a row has 12.
+template <int kHeadDim>
+constexpr int kSpan = kHeadDim == 96 ? 32 : 64;
+
+// The bits of a chunk's number that the swizzle flips in a row. Every other row of 12 chunks, 192
+// bytes, begins in the same banks, so two rows flip the same bits.
+template <int kHeadDim>
+__host__ __device__ constexpr int flips(int row) {
+  return kHeadDim == 96 ? row / 2 % 4 : row % 8;
+}
+
 template <int kHeadDim, int kRowsOfTile>
 struct Config {
   static constexpr int kRows = kRowsOfTile;      // query rows per CTA: 16 for decoding, or 64
   static constexpr int kTeamWarps = kRows / 16;  // warps that share keys, with 16 rows each
   static constexpr int kTeamThreads = kTeamWarps * 32;
-  static constexpr int kKeys = (kRows == 16 ? 16 : 32) * 128 / kHeadDim;  // of a team's tile
+  static constexpr bool kWide = kHeadDim == 256;
+  // Keys of a team's tile: as many bytes for every head_dim, up to whole MMAs, which have 16. So
+  // with 16 rows and head_dim 256 a tile is twice as large, and there are half as many teams.
+  static constexpr int kKeys = std::max(16, (kRows == 16 ? 16 : 32) * 128 / kHeadDim / 16 * 16);
   // Teams, which have keys of their own, and blocks of K and V in shared memory. One CTA per SM has
   // most of the SM's shared memory: 227 KiB (sm_90 and sm_100), 163 KiB (sm_80), 99 KiB (others).
   static constexpr bool has_227_kib(int architecture) {
     return architecture == 90 || architecture == 100;
   }
+  static constexpr int ring_kib(int architecture) {
+    if (has_227_kib(architecture)) return kRows == 16 ? 192 : 160;
+    return architecture != 80 ? 96 : kWide ? 160 : 128;
+  }
   static constexpr int teams(int architecture) {
-    return kRows == 64 ? 2 : has_227_kib(architecture) ? 8 : 4;
+    if (kRows == 16) return (has_227_kib(architecture) ? 8 : 4) / (kWide ? 2 : 1);
+    // The teams' O takes the ring's place: with head_dim 256 that of two is 132 KiB.
+    return kWide && ring_kib(architecture) < 132 ? 1 : 2;
   }
   static constexpr int stages(int architecture) {
-    if (has_227_kib(architecture)) return kRows == 64 ? 5 : 3;
-    return architecture == 80 ? 4 : 3;
+    return ring_kib(architecture) * 1024 / (block_n(architecture) * kHeadDim * 4);
   }
   static constexpr int threads(int architecture) { return teams(architecture) * kTeamThreads; }
   static constexpr int block_n(int architecture) { return teams(architecture) * kKeys; }
@@ -58,10 +77,14 @@ struct Config {
   static constexpr int kTeams = teams(FA_ARCHITECTURE);
   static constexpr int kStages = stages(FA_ARCHITECTURE);
   static constexpr int kThreads = threads(FA_ARCHITECTURE);
-  static constexpr int kBlockN = block_n(FA_ARCHITECTURE);       // keys per block, of all teams
-  static constexpr int kCopyRows = kTeamThreads * 8 / kHeadDim;  // rows per pass of a team
+  static constexpr int kBlockN = block_n(FA_ARCHITECTURE);  // keys per block, of all teams
+  // Lanes that copy a row, a chunk each. 12 chunks do not divide 32, so there four lanes have none.
+  static constexpr int kRowLanes = kHeadDim == 96 ? 16 : kHeadDim / 8;
+  static constexpr int kCopyRows = kTeamThreads / kRowLanes;  // per pass of a team
   static_assert(kTeams <= kFan, "the teams' parts are merged at once");
-  static_assert((8 % kCopyRows == 0 || kCopyRows % 8 == 0) && kKeys % kCopyRows == 0);
+  static_assert(16 % kCopyRows == 0, "a pass is of one page, which may have 16 keys");
+  static_assert(shared_bytes(90) <= 227 << 10 && shared_bytes(80) <= 163 << 10 &&
+                shared_bytes(86) <= 99 << 10);
   static constexpr int kChunks = kHeadDim / 4;  // of a row of O: four columns each
 };
 
@@ -158,18 +181,20 @@ __device__ __forceinline__ void store_row(T* gO_row, float* lse, size_t row, int
 // Returns the shared address of the 16-byte chunk that begins at `column`, a multiple of 8.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ uint32_t chunk_address(const T (*tile)[kHeadDim], int row, int column) {
-  return ptx::shared_address(&tile[row][layout::swizzle(row, column / 8) * 8]);
+  return ptx::shared_address(&tile[row][layout::swizzle(flips<kHeadDim>(row), column / 8) * 8]);
 }
 
 // Returns the address of the chunk that is `row` rows (a multiple of 8) and `column` columns (of
 // 16) after a lane's first chunk. row % 8 stays the lane's own, so the swizzle only flips bits.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row, int column) {
-  constexpr int kElement = sizeof(T);
-  return (lane_address ^ (column % 64 * kElement)) + (row * kHeadDim + column / 64 * 64) * kElement;
+  constexpr int kElement = sizeof(T), kStep = kSpan<kHeadDim>;
+  return (lane_address ^ (column % kStep * kElement)) +
+         (row * kHeadDim + column / kStep * kStep) * kElement;
 }
 
 // kStrided: the rows of the tensors lie anywhere. Otherwise the compiler knows most distances.
+// spills: Li256ELi16ELb0ENS_12WindowScores 24 bytes on sm_86: two addresses, loaded in each tile
 template <typename T, int kHeadDim, int kRows, bool kStrided, typename Scores>
 __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
     attention_kernel(const T* q, const T* k, const T* v, T* o, float* lse, Shape shape, float scale,
@@ -232,8 +257,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
   // [/window]
 
   // ---- pointers
-  const int copy_row = team_thread / (kHeadDim / 8);  // this thread's first chunk of a tile
-  const int copy_column = team_thread % (kHeadDim / 8) * 8;
+  const int copy_row = team_thread / C::kRowLanes;  // this thread's first chunk of a tile
+  const int copy_column = team_thread % C::kRowLanes * 8;
+  const bool copies = kHeadDim != 96 || copy_column < kHeadDim;
   const uint32_t copy_to = chunk_address<T, kHeadDim>(smem.ring[team][0][0], copy_row, copy_column);
   const uint32_t lane_k = chunk_address<T, kHeadDim>(
       smem.ring[team][0][0], lane_idx % 8 + lane_idx / 16 * 8, lane_idx / 8 % 2 * 8);
@@ -282,7 +308,9 @@ __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
         }
         const T* const g = (i < C::kKeys ? k : v) + from + copy_column;
         // A pass begins at a multiple of kCopyRows rows: the swizzle flips the same bits for all.
-        const uint32_t s = (copy_to ^ (row % 8 * 16)) + (stage * 2 * C::kKeys + i) * kHeadDim * 2;
+        const uint32_t s =
+            (copy_to ^ (flips<kHeadDim>(row) * 16)) + (stage * 2 * C::kKeys + i) * kHeadDim * 2;
+        if (!copies) continue;
         if (missing <= 0) {
           ptx::cp_async<16>(s, g);
         } else {  // zeros behind the last key, because P is 0 there, and 0 times NaN is not
@@ -565,6 +593,7 @@ inline int pieces_of(int64_t tiles, int blocks) {
 
 template <typename T, int kHeadDim>
 struct Launcher {
+  static constexpr bool kTakesHeadDim96 = true, kTakesHeadDim256 = true;
   // Where there are pieces, there are at most as many as SMs, and each round leaves half as many
   // places or fewer. A multiple of four: what follows Places::arrived is aligned to 16 bytes.
   static size_t most_places() { return (size_t(sm_count()) + 1) / 2 * 4; }
@@ -576,7 +605,9 @@ struct Launcher {
 
   // Whether it is faster than beyond/causal and 16: 3 if also than share_tiles, which has tiles of
   // 64 rows. A round of causal, 132 CTAs with 128 queries each, takes as long as 75 tiles do here,
-  // and merging as long as 1000 keys of a round. Fitted to 281 shapes on an H200.
+  // and merging as long as 1000 keys of a round. Fitted to 281 shapes with head_dim 128 on an H200.
+  // Nobody has timed 256 yet: there a key has twice as many bytes and products in both kernels, and
+  // so counts as two.
   static int leads(const Problem& problem) {
     const int64_t q_len = problem.seq_len, kv_len = problem.key_len();
     const int64_t heads = int64_t(problem.batch) * problem.heads;
@@ -585,7 +616,8 @@ struct Launcher {
     const int64_t rows = heads / key_heads * q_len;  // of a head of keys
     if (rows <= 8 || (rows <= 16 && kv_len >= 64)) return key_heads <= 128 * rounds ? 3 : 0;
     const int64_t tiles = key_heads * ((rows + 63) / 64);
-    return tiles * kv_len + 75 * 1000 < 75 * rounds * kv_len ? 1 : 0;
+    const int64_t keys = kv_len * std::max(problem.head_dim, 128) / 128;
+    return tiles * keys + 75 * 1000 < 75 * rounds * keys ? 1 : 0;
   }
 
   template <int kRows, bool kStrided, typename Scores>

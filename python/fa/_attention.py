@@ -69,7 +69,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, kernel: int | str | None = Non
     """softmax(scale q k^T) v, without dropout. Of torch tensors it can be differentiated.
 
     q: (batch, heads, seq_len, head_dim), with any seq_len, head_dim 64 or 128, and batch * heads at most 65535. Kernels
-    "causal" and "plain" also take a head_dim of 96 and 256, without gradients.
+    "causal", "split_keys" and "plain" also take a head_dim of 96 and 256, without gradients.
     k, v: (batch, kv_heads, kv_len, head_dim), with any kv_len, and kv_heads a divisor of heads: each head of k is for
     heads / kv_heads neighbouring heads of q.
     All are of float16 or bfloat16: torch tensors, NumPy arrays (float16, since NumPy has no bfloat16), or arrays of a

@@ -464,6 +464,8 @@ def of_pieces():
             f"There are {own.tiles} tiles of {own.blocks} blocks, so {schedules.sms()} / {own.tiles} = {own.pieces} pieces, "
             f"{own.tiles * own.pieces} CTAs and {own.busiest} blocks each.",
             f"only {shared.blocks} blocks each, so {shared.pieces} pieces, {shared.tiles * shared.pieces} CTAs and one block each",
+            *(f"head_dim {dim} {warps} warps · 3 stages · 16 keys · {dim * 4:,} bytes = {warps * 3 * 16 * dim * 4 >> 10} KiB" for dim, warps in ((128, 8), (256, 4))),
+            f"a warp's tile takes {4 * 16 * 16 * 256 / (2731 / 4):.0f} cycles", f"the O of two teams takes {2 * 64 * (256 + 8) * 4 >> 10} KiB",
             f"K and V are {16 * 16384 * 256 * 2 >> 20} MiB", f"the bytes take {16 * 16384 * 256 * 2 / H200['tb_per_s']['hbm'] / 1e6:.0f} µs",
             f"three stages of {2 * stage >> 10} KiB, and two of them are under way: {4 * stage >> 10} KiB", f"The sum is {merges:,}.",
             *(f" - {(16 * 4096 + 24 * 64 + rows * merges) / 1000:.1f} k ```" for rows in (1, 16)),

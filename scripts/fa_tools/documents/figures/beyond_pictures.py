@@ -179,13 +179,13 @@ def masks(p):
 
 SPLIT = ROOT / "kernels" / "beyond" / "split_keys.cu"
 # The kernel's lines that cut() repeats: the rule, the keys of a team's tile, the teams of a CTA.
-REPEATED = ("std::clamp<int64_t>(sm_count() / tiles, 1, blocks)", "kKeys = (kRows == 16 ? 16 : 32) * 128 / kHeadDim;",
-            "return kRows == 64 ? 2 : has_227_kib(architecture) ? 8 : 4;")
+REPEATED = ("std::clamp<int64_t>(sm_count() / tiles, 1, blocks)", "kKeys = std::max(16, (kRows == 16 ? 16 : 32) * 128 / kHeadDim / 16 * 16);",
+            "if (kRows == 16) return (has_227_kib(architecture) ? 8 : 4) / (kWide ? 2 : 1);", "return kWide && ring_kib(architecture) < 132 ? 1 : 2;")
 Cut = namedtuple("Cut", "tiles blocks pieces busiest")  # blocks: of a tile; busiest: the blocks of the SM with most of them
 
 
-def cut(heads, kv_heads, queries, keys, head_dim=128):
-    """What split_keys makes of a problem on such a GPU, heads counted over the batch."""
+def cut(heads, kv_heads, queries, keys):
+    """What split_keys makes of a problem with head_dim 128 on such a GPU, heads counted over the batch."""
     source = SPLIT.read_text(encoding="utf-8")
     for line in REPEATED:
         if line not in source:
@@ -193,7 +193,7 @@ def cut(heads, kv_heads, queries, keys, head_dim=128):
     rows = heads // kv_heads * queries
     tile_rows, team_keys, teams = (16, 16, 8) if rows <= 16 else (64, 32, 2)
     tiles = kv_heads * -(-rows // tile_rows)
-    blocks = -(-keys // (teams * team_keys * 128 // head_dim))
+    blocks = -(-keys // (teams * team_keys))
     pieces = min(max(sms() // tiles, 1), blocks)
     return Cut(tiles, blocks, pieces, -(-tiles * pieces // sms()) * -(-blocks // pieces))
 
