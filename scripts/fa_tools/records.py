@@ -243,8 +243,9 @@ def describe_rest(shape):
 
 
 def describe(shape):
+    one, many = ("token", "tokens") if shape.kv_len is None else ("query", "queries")
     return (f"{shape.dtype}, batch {shape.batch}, {shape.heads} head{'s' * (shape.heads != 1)}, {shape.seq_len} "
-            f"{'tokens' if shape.kv_len is None else 'query' if shape.seq_len == 1 else 'queries'}, head_dim {shape.head_dim}{describe_rest(shape)}")
+            f"{one if shape.seq_len == 1 else many}, head_dim {shape.head_dim}{describe_rest(shape)}")
 
 
 def in_order(shape):
