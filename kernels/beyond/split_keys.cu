@@ -35,8 +35,10 @@ constexpr int kFan = 16;           // parts that a CTA merges at a time
 template <int kHeadDim>
 constexpr int kSpan = kHeadDim == 96 ? 32 : 64;
 
+// The bits of a chunk's number that the swizzle flips in a row. Every other row of 12 chunks, 192
+// bytes, begins in the same banks, so two rows flip the same bits.
 template <int kHeadDim>
-constexpr int flips(int row) {
+__host__ __device__ constexpr int flips(int row) {
   return kHeadDim == 96 ? row / 2 % 4 : row % 8;
 }
 
@@ -46,6 +48,8 @@ struct Config {
   static constexpr int kTeamWarps = kRows / 16;  // warps that share keys, with 16 rows each
   static constexpr int kTeamThreads = kTeamWarps * 32;
   static constexpr bool kWide = kHeadDim == 256;
+  // Keys of a team's tile: as many bytes for every head_dim, up to whole MMAs, which have 16. So
+  // with 16 rows and head_dim 256 a tile is twice as large, and there are half as many teams.
   static constexpr int kKeys = std::max(16, (kRows == 16 ? 16 : 32) * 128 / kHeadDim / 16 * 16);
   // Teams, which have keys of their own, and blocks of K and V in shared memory. One CTA per SM has
   // most of the SM's shared memory: 227 KiB (sm_90 and sm_100), 163 KiB (sm_80), 99 KiB (others).
@@ -58,6 +62,7 @@ struct Config {
   }
   static constexpr int teams(int architecture) {
     if (kRows == 16) return (has_227_kib(architecture) ? 8 : 4) / (kWide ? 2 : 1);
+    // The teams' O takes the ring's place: with head_dim 256 that of two is 132 KiB.
     return kWide && ring_kib(architecture) < 132 ? 1 : 2;
   }
   static constexpr int stages(int architecture) {
@@ -72,11 +77,12 @@ struct Config {
   static constexpr int kTeams = teams(FA_ARCHITECTURE);
   static constexpr int kStages = stages(FA_ARCHITECTURE);
   static constexpr int kThreads = threads(FA_ARCHITECTURE);
-  static constexpr int kBlockN = block_n(FA_ARCHITECTURE);       // keys per block, of all teams
+  static constexpr int kBlockN = block_n(FA_ARCHITECTURE);  // keys per block, of all teams
+  // Lanes that copy a row, a chunk each. 12 chunks do not divide 32, so there four lanes have none.
   static constexpr int kRowLanes = kHeadDim == 96 ? 16 : kHeadDim / 8;
   static constexpr int kCopyRows = kTeamThreads / kRowLanes;  // per pass of a team
   static_assert(kTeams <= kFan, "the teams' parts are merged at once");
-  static_assert((8 % kCopyRows == 0 || kCopyRows % 8 == 0) && kKeys % kCopyRows == 0);
+  static_assert(16 % kCopyRows == 0, "a pass is of one page, which may have 16 keys");
   static_assert(shared_bytes(90) <= 227 << 10 && shared_bytes(80) <= 163 << 10 &&
                 shared_bytes(86) <= 99 << 10);
   static constexpr int kChunks = kHeadDim / 4;  // of a row of O: four columns each
@@ -188,6 +194,7 @@ __device__ __forceinline__ uint32_t step_address(uint32_t lane_address, int row,
 }
 
 // kStrided: the rows of the tensors lie anywhere. Otherwise the compiler knows most distances.
+// spills: Li256ELi16ELb0ENS_12WindowScores 24 bytes on sm_86: two addresses, loaded in each tile
 template <typename T, int kHeadDim, int kRows, bool kStrided, typename Scores>
 __global__ void __launch_bounds__(Config<kHeadDim, kRows>::kThreads, 1)
     attention_kernel(const T* q, const T* k, const T* v, T* o, float* lse, Shape shape, float scale,
@@ -598,7 +605,9 @@ struct Launcher {
 
   // Whether it is faster than beyond/causal and 16: 3 if also than share_tiles, which has tiles of
   // 64 rows. A round of causal, 132 CTAs with 128 queries each, takes as long as 75 tiles do here,
-  // and merging as long as 1000 keys of a round. Fitted to 281 shapes on an H200.
+  // and merging as long as 1000 keys of a round. Fitted to 281 shapes with head_dim 128 on an H200.
+  // Nobody has timed 256 yet: there a key has twice as many bytes and products in both kernels, and
+  // so counts as two.
   static int leads(const Problem& problem) {
     const int64_t q_len = problem.seq_len, kv_len = problem.key_len();
     const int64_t heads = int64_t(problem.batch) * problem.heads;
