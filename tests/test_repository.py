@@ -195,13 +195,16 @@ class Configuration(unittest.TestCase):
 
 class Sources(unittest.TestCase):
     def test_programs_headers_are_found_from_the_root(self):
-        """Includes with quotes name a file of the repository by its path."""
+        """Includes with quotes name a file of the repository by its path. A kernel's file is nobody's but the kernels' own; the
+        one exception is the unit test of the headers of FP8."""
         for folder in ("kernels", "common", "tests", "bench"):
             for path in (ROOT / folder).rglob("*.*"):
                 if path.suffix not in (".h", ".cpp", ".cu"):
                     continue
                 for name in re.findall(r"^#\s*include \"([^\"]+)\"", path.read_text(), re.MULTILINE):
                     self.assertTrue((ROOT / name).is_file(), f"{path.relative_to(ROOT)} includes {name}")
+                    if folder != "kernels" and path.name != "test_fp8_kernel.cpp":
+                        self.assertFalse(name.startswith("kernels/"), f"{path.relative_to(ROOT)} includes {name}, which kernels/facts may")
 
 
 class Modules(unittest.TestCase):

@@ -241,7 +241,7 @@ def constants():
 def constant(kernel, name):
     """A constant of a kernel with head_dim 128, in bf16."""
     if name not in constants().get(kernel, {}):
-        raise Refused(f"{relative(CONSTANTS)} has no {name} of kernel {kernel}: common/pages/constants.cpp names those that it has")
+        raise Refused(f"{relative(CONSTANTS)} has no {name} of kernel {kernel}: kernels/facts/constants.cpp names those that it has")
     return constants()[kernel][name]
 
 

@@ -253,7 +253,7 @@ def names(kernel, work):
     if old is None:
         return
     sources = [path for folder in ("kernels", "common/layout", "common/ptx", "common/launch") for path in (ROOT / folder).rglob("*")
-               if path.suffix in (".cu", ".h", ".cpp") and path.parent.name not in ("next", "beyond")]
+               if path.suffix in (".cu", ".h", ".cpp") and path.parent.name not in ("next", "beyond", "facts")]
     there = set().union(*(set(WORD.findall(path.read_text(encoding="utf-8"))) for path in sources))
     gone = words_of(old) - there - words_of((ROOT / "kernels" / f"{kernel}.cu").read_text(encoding="utf-8"))
     if not gone:

@@ -13,10 +13,10 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
-#include "common/pages/pages.h"
 #include "kernels/11_wgmma.cu"
+#include "kernels/facts/facts.h"
 
-namespace pages {
+namespace facts {
 namespace {
 
 using layout::Position;
@@ -276,4 +276,4 @@ Json descriptor() {
           {"presets", presets}};
 }
 
-}  // namespace pages
+}  // namespace facts

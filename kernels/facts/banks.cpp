@@ -12,9 +12,9 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
-#include "common/pages/pages.h"
+#include "kernels/facts/facts.h"
 
-namespace pages {
+namespace facts {
 namespace {
 
 using layout::Position;
@@ -189,4 +189,4 @@ Json banks() {
           {"cases", cases}};
 }
 
-}  // namespace pages
+}  // namespace facts

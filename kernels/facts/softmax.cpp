@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "common/emulator/units/warp.h"
-#include "common/pages/pages.h"
 #include "kernels/10_instruction_tuning.cu"
 #include "kernels/16_max_free.cu"
+#include "kernels/facts/facts.h"
 
-namespace pages {
+namespace facts {
 namespace {
 
 using fa::k10::kMaxGrowthLog2;
@@ -247,4 +247,4 @@ Json softmax() {
   return result;
 }
 
-}  // namespace pages
+}  // namespace facts

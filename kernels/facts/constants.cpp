@@ -6,7 +6,7 @@
 
 #include "common/launch/known_kernels.h"
 #include "common/launch/registry.h"
-#include "common/pages/pages.h"
+#include "kernels/facts/facts.h"
 
 namespace fa {
 // In place of a kernel's registration, which would compile all of the kernel for its constants.
@@ -30,7 +30,7 @@ struct [[maybe_unused]] Unregistered {
 #include "kernels/15_persistent.cu"
 #include "kernels/16_max_free.cu"
 
-namespace pages {
+namespace facts {
 namespace {
 
 template <typename Config>
@@ -81,4 +81,4 @@ Json constants() {
                                                     {"kMaxSumLog2", std::log2(Range::kMaxSum)}})}};
 }
 
-}  // namespace pages
+}  // namespace facts

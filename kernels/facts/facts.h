@@ -1,9 +1,9 @@
-// The data of docs/interactive's pages and of docs/pictures, which `layouts` prints.
+// What the program `layouts` prints as JSON: for pictures, charts and docs/interactive's pages.
 #pragma once
 
 #include "common/harness/json.h"
 
-namespace pages {
+namespace facts {
 
 using Json = fa::Json;  // numbers in fp32, with as few digits as tell them apart
 
@@ -13,4 +13,4 @@ Json descriptor();
 Json banks();
 Json softmax();
 
-}  // namespace pages
+}  // namespace facts

@@ -16,7 +16,7 @@
 #include "common/layout/fragments.h"
 #include "common/layout/swizzle.h"
 #include "common/layout/wgmma.h"
-#include "common/pages/pages.h"
+#include "kernels/facts/facts.h"
 
 namespace {
 
@@ -406,7 +406,7 @@ std::function<bool()> always(void (*print)()) {
   };
 }
 
-std::function<bool()> json(pages::Json (*data)()) {
+std::function<bool()> json(facts::Json (*data)()) {
   return [data] { return std::puts(data().dump().c_str()) >= 0; };
 }
 
@@ -425,11 +425,11 @@ int main(int count, char** arguments) {
       {"strides", "what LBO and SBO mean, by major dimension and swizzle", always(print_strides)},
       {"descriptors", "the descriptors of kernels 11 to 16", always(print_descriptors)},
       {"boxes", "limits of tensor maps", always(print_boxes)},
-      {"constants", "of kernels, for docs/pictures", json(pages::constants)},
-      {"dump fragments", "fragments, for docs/interactive.md", json(pages::fragments)},
-      {"dump descriptor", "descriptors, for docs/interactive.md", json(pages::descriptor)},
-      {"banks-page", "accesses, for docs/interactive.md", json(pages::banks)},
-      {"softmax-page", "softmax of rows, for docs/interactive.md", json(pages::softmax)},
+      {"constants", "of kernels, for docs/pictures", json(facts::constants)},
+      {"dump fragments", "fragments, for docs/interactive.md", json(facts::fragments)},
+      {"dump descriptor", "descriptors, for docs/interactive.md", json(facts::descriptor)},
+      {"banks-page", "accesses, for docs/interactive.md", json(facts::banks)},
+      {"softmax-page", "softmax of rows, for docs/interactive.md", json(facts::softmax)},
   };
   std::string name;
   for (int i = 1; i < count; i++) name += (i > 1 ? " " : "") + std::string(arguments[i]);
