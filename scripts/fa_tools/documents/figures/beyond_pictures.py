@@ -4,7 +4,6 @@ the shares that a kernel may deal out; and into how many pieces the keys of a qu
 import heapq
 import math
 import random
-import re
 from collections import namedtuple
 from functools import lru_cache
 
@@ -15,7 +14,6 @@ from fa_tools.sources import constant
 from fa_tools.tools import ROOT, Refused
 
 TILE = 128  # rows of a query tile and keys of a key tile
-SOURCE = ROOT / "kernels" / "beyond" / "causal.cu"
 
 
 @lru_cache(maxsize=None)
@@ -29,13 +27,9 @@ def key_tiles(row, q_len, kv_len):
     return max(0, -(-min(kv_len, row + kv_len - q_len + TILE) // TILE))
 
 
-def section_heads(tokens, heads, head_dim=128):
+def section_heads(tokens, heads):
     """The heads of a section, by the kernel's own limits."""
-    found = re.search(r"kMostBytes = (\d+) << (\d+), kMostHeads = (\d+);", SOURCE.read_text(encoding="utf-8"))
-    if found is None:
-        raise Refused("kernels/beyond/causal.cu has no kMostBytes and kMostHeads")
-    number, shift, most = map(int, found.groups())
-    return min(heads, max(1, min(most, (number << shift) // (tokens * head_dim * 2 * 2))))
+    return min(heads, constant("causal", f"section_{tokens}"))
 
 
 # ---- which SM computes which query tile ---------------------------------------------------------------------------------
@@ -178,22 +172,18 @@ def masks(p):
 # ---- how many pieces ----------------------------------------------------------------------------------------------------
 
 SPLIT = ROOT / "kernels" / "beyond" / "split_keys.cu"
-# The kernel's lines that cut() repeats: the rule, the keys of a team's tile, the teams of a CTA.
-REPEATED = ("std::clamp<int64_t>(sm_count() / tiles, 1, blocks)", "kKeys = std::max(16, (kRows == 16 ? 16 : 32) * 128 / kHeadDim / 16 * 16);",
-            "if (kRows == 16) return (has_227_kib(architecture) ? 8 : 4) / (kWide ? 2 : 1);", "return kWide && ring_kib(architecture) < 132 ? 1 : 2;")
+RULE = "std::clamp<int64_t>(sm_count() / tiles, 1, blocks)"  # of the kernel, which cut() repeats
 Cut = namedtuple("Cut", "tiles blocks pieces busiest")  # blocks: of a tile; busiest: the blocks of the SM with most of them
 
 
 def cut(heads, kv_heads, queries, keys):
     """What split_keys makes of a problem with head_dim 128 on such a GPU, heads counted over the batch."""
-    source = SPLIT.read_text(encoding="utf-8")
-    for line in REPEATED:
-        if line not in source:
-            raise Refused(f"kernels/beyond/split_keys.cu has no line with {line}")
+    if RULE not in SPLIT.read_text(encoding="utf-8"):
+        raise Refused(f"kernels/beyond/split_keys.cu has no line with {RULE}")
     rows = heads // kv_heads * queries
-    tile_rows, team_keys, teams = (16, 16, 8) if rows <= 16 else (64, 32, 2)
+    tile_rows = 16 if rows <= 16 else 64
     tiles = kv_heads * -(-rows // tile_rows)
-    blocks = -(-keys // (teams * team_keys))
+    blocks = -(-keys // constant("split_keys", f"block_of_{tile_rows}"))
     pieces = min(max(sms() // tiles, 1), blocks)
     return Cut(tiles, blocks, pieces, -(-tiles * pieces // sms()) * -(-blocks // pieces))
 
@@ -272,21 +262,15 @@ def on_scores(p):
 
 # ---- TMA without wgmma --------------------------------------------------------------------------------------------------
 
-WITHOUT_WGMMA = ROOT / "kernels" / "beyond" / "tma_without_wgmma.cu"
-# Its lines that budget() repeats, for head_dim 128.
-OF_ITS_CONFIG = ("kWarps = 8; ", "kBlockM = kWarps * 16;", "kBlockN = 8192 / kHeadDim;", "kStages = 2; ", "kMostBytes = 99 * 1024,")
 Budget = namedtuple("Budget", "rows keys stages flops wavefronts exponentials")  # the last three: of a tile of keys
 
 
-def budget(head_dim=128):
-    source = WITHOUT_WGMMA.read_text(encoding="utf-8")
-    for line in OF_ITS_CONFIG:
-        if line not in source:
-            raise Refused(f"kernels/beyond/tma_without_wgmma.cu has no line with {line}")
-    warps, keys = 8, 8192 // head_dim
+def budget():
+    head_dim = 128
+    warps, rows, keys, stages = (constant("tma_without_wgmma", name) for name in ("kWarps", "kBlockM", "kBlockN", "kStages"))
     # Per 16 columns of Q one ldmatrix and one per 16 keys of K; per 16 keys one per 16 columns of V. Each is four wavefronts.
     reads = head_dim // 16 * (1 + keys // 16) + keys // 16 * (head_dim // 16)
-    return Budget(16 * warps, keys, 2, 4 * 16 * warps * keys * head_dim, 4 * warps * reads, 16 * warps * keys)
+    return Budget(rows, keys, stages, 4 * rows * keys * head_dim, 4 * warps * reads, rows * keys)
 
 
 @figure("tma_without_wgmma", None, "beyond/tma_without_wgmma: what it has of shared memory, and what a tile costs on two GPUs", narrow=430,
@@ -309,7 +293,7 @@ def without_wgmma(p):
     tile = found.keys * 256 // kib
     for i, (title, what, rows, stage, stages, limit) in enumerate((
             ("kernel 13", "on Hopper", 32, k13, constant("13", "kStages"), most),
-            ("this kernel", "on RTX 50 as well", found.rows * 256 // kib, tile, found.stages, 99))):
+            ("this kernel", "on RTX 50 as well", found.rows * 256 // kib, tile, found.stages, constant("tma_without_wgmma", "kMostBytes") // kib))):
         y, x = top + i * step, left
         name(y, title, what)
         for label, size, look in (("Q", rows, GREEN), *((f"K{n}", stage, BLUE) for n in range(stages)),
