@@ -71,8 +71,10 @@ if not numpy and not torch:
     os.execv(other, [other, "-B", *sys.argv])
 
 os.environ["FA_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = str(ROOT / "python"), str(ROOT / "scripts")
 import fa  # noqa: E402 - the library must be named first
+
+from fa_tools.sources import registered  # noqa: E402
 
 ON_GPU = fa.backend() == "cuda"
 NAMES = [kernel.name for kernel in fa.kernels() if re.match(r"\d\d_[a-z_]+$", kernel.name)][:16]
@@ -272,10 +274,10 @@ class Anywhere(Sentences):
         self.assertEqual(kernels["16_max_free"].needs, "a GPU of compute capability 9.0")
         self.assertEqual(kernels["03_register_tiling"].needs, "a GPU of compute capability 7.5 or later, with head_dim 128 of 8.0 or later")
         self.assertEqual(kernels["05_mma_split_kv"].needs, "a GPU of compute capability 7.5 or later, with bf16 of 8.0 or later")
-        more = re.compile(r'registration\{"(\w+)", Needs\{75, false, (\d+)(, 80)?\}')
-        found = [more.search(path.read_text(encoding="utf-8")) for path in (ROOT / "kernels").glob("*.cu")]
-        self.assertEqual({match[1]: " or ".join(["bf16"] * bool(match[3]) + ["head_dim 128"] * (int(match[2]) > 64 << 10)) for match in found if match},
-                         fa._library.MORE)
+        found = [registered(path) for folder in ("", "beyond") for path in (ROOT / "kernels" / folder).glob("*.cu")]
+        self.assertEqual({each.name: (f"{each.capability / 10}", each.exactly) for each in found}, {name: each[1:3] for name, each in kernels.items()})
+        self.assertEqual({each.name: " or ".join(["bf16"] * (each.for_bf16 > 0) + ["head_dim 128"] * (each.shared_bytes > 64 << 10))
+                          for each in found if each.for_bf16 or each.shared_bytes}, fa._library.MORE)
 
     def test_a_library_that_is_not_there(self):
         code = "try: import fa\nexcept ImportError as error: print(error)"

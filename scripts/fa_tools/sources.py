@@ -13,6 +13,7 @@ wherever it runs."""
 import hashlib
 import re
 import sys
+from collections import namedtuple
 from functools import lru_cache
 from pathlib import Path
 
@@ -255,6 +256,28 @@ def fact(kernel, key):
     name = kernel[:2] if kernel[0].isdigit() else kernel
     defaults = (values for first, values in sorted(ladder()["from"].items(), reverse=True) if first <= name)
     return next((values[key] for values in (ladder()["kernels"].get(name, {}), *defaults) if key in values), None)
+
+
+# The name in a kernel's last lines, and what may stand behind it: Needs{...}, a trait and Takes{...} (common/launch/registry.h).
+REGISTRATION = re.compile(r'registration\{\s*"([\w/]+)"(?:,\s*(?:Needs)?\{(\d*)(?:, (\w+))?(?:, (\d+))?(?:, (\d+))?[^{}]*\})?'
+                          r'(?:,\s*Traits::k(\w+))?([^;]*);')
+Registered = namedtuple("Registered", "name capability exactly shared_bytes for_bf16 trait takes", defaults=(None, 75, False, 0, 0, None, ()))
+
+
+def registered(path):
+    """What a kernel's file says of the kernel. Its program knows that, too, but not before it is built."""
+    match = REGISTRATION.search(path.read_text(encoding="utf-8"))
+    if not match:
+        return Registered()
+    name, least, exactly, shared_bytes, for_bf16, trait, rest = match.groups()
+    return Registered(name, int(least or 75), exactly == "true", int(shared_bytes or 0), int(for_bf16 or 0), trait,
+                      [taken.split(" ")[0] for taken in rest.split(".")[1:]])
+
+
+def needs_of(kernel, dtype="fp16"):
+    """(compute capability, only that one?) of a kernel."""
+    found = registered(ROOT / "kernels" / f"{kernel}.cu")
+    return max(found.capability, found.for_bf16 * (dtype == "bf16")), found.exactly
 
 
 def kernel_names():

@@ -13,8 +13,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fa_tools.for_readers import emulate, sass
-from fa_tools.sources import fact
+from fa_tools.for_readers import emulate
+from fa_tools.sources import fact, registered
 from fa_tools.tools import ROOT, Refused, relative, write_whole
 
 PATTERNS = ("02_online_softmax", "04_wmma")  # whose commands of the build are those of kernels without and with Tensor Cores
@@ -130,7 +130,8 @@ def launches_of(task):
     """{key: options} of what is run: problems that are large enough to show mistakes, and no larger."""
     if not task.is_kernel:
         return {"ordinary": "", "other order": "schedule=random seed=2"}
-    _, hopper, trait = sass.registered(task.kernel)
+    kernel = registered(task.kernel)
+    hopper, trait = kernel.exactly, kernel.trait
     slow, max_free, persistent = trait == "Slow", trait == "MaxFree", trait in ("Persistent", "MaxFree")
     tokens = 128 if slow else 512 if hopper else 256
     problem = task.problem or ["--heads", "1" if hopper and not persistent else "2", "--seq-len", str(tokens)]

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fa_tools.sources import kernel_names
+from fa_tools.sources import kernel_names, needs_of
 from fa_tools.tools import ROOT, Refused, busy
 
 SETUP = 4  # exit code of programs: a tool is missing or a build failed
@@ -396,23 +396,6 @@ def find_kernel(wish):
     if fits:
         raise Refused(f"'{wish}' could be {', '.join(fits)}")
     raise Refused(f"there is no kernel '{wish}'; there are {', '.join(names)}")
-
-
-REGISTRATION = re.compile(r'registration\{\s*"[\w/]+",\s*(?:Needs)?\{(\d*)(, true)?[^}]*\},?\s*(?:Traits::k(\w+))?')
-
-
-def registered(path):
-    """(compute capability, only that one?, trait or None) from the registration in the last line of a kernel's file."""
-    match = REGISTRATION.search(path.read_text(encoding="utf-8"))
-    return (int(match[1] or 75), bool(match[2]), match[3]) if match else (75, False, None)
-
-
-def needs_of(kernel, dtype="fp16"):
-    """(compute capability, only that one?) of a kernel."""
-    path = ROOT / "kernels" / f"{kernel}.cu"
-    least, exactly, _ = registered(path)
-    for_bf16 = re.search(r"Needs\{\d+, false, \d+, (\d+)\}", path.read_text(encoding="utf-8"))
-    return int(for_bf16[1]) if for_bf16 and dtype == "bf16" else least, exactly
 
 
 def check_architecture(text):

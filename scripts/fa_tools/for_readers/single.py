@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 from fa_tools.for_readers import sass
-from fa_tools.sources import LEADS, calls, included, parse, reachable, unmarked, without_comments
+from fa_tools.sources import LEADS, calls, included, needs_of, parse, reachable, registered, unmarked, without_comments
 from fa_tools.tools import ROOT, Parser, Refused, fail
 
 EXAMPLE = """example:
@@ -299,9 +299,9 @@ def single(name, dtype="bf16", head_dim=128, library=False):
     path = f"kernels/{name}.cu"
     head, source = re.fullmatch(r"((?://.*\n)+)(?:#include .*\n|\n)+((?:.|\n)*)", (ROOT / path).read_text(encoding="utf-8")).groups()
     kernel = unmarked(LEADS.sub("", re.sub(r"const Registration<Launcher> [^;]*;\n\n", "", source)))
-    if ".fp8 = true" in source:
+    if "fp8" in registered(ROOT / path).takes:
         raise Refused(f"{name} computes in FP8, and a single file's program makes no such problem: build it as it is, with its Run line")
-    least, exactly = sass.needs_of(name, "bf16")  # of headers it has what is for that
+    least, exactly = needs_of(name, "bf16")  # of headers it has what is for that
     numbered = name[0].isdigit()
     short = name[:2] if numbered else name.removeprefix("beyond/")
     file, function = (f"attention{short}",) * 2 if numbered else (short, f"attention_{short}")
