@@ -284,19 +284,6 @@ def headline_shape(records):
                                       s.dtype == "bf16", s.heads, s.batch))
 
 
-def short(value):
-    """Three significant digits: 652, 92.1, 7.90, 0.0123."""
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
-
-
-def amount(value):
-    """8.91 M, 622 k, 64."""
-    for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{short(value / limit)} {letter}"
-    return str(value)
-
-
 def load(path, anew=False, quiet=False):
     """A results file that is what bench/schema.json describes; otherwise Refused. validate.py checks more. The tests hold
     the committed files to it, so that only validate.py does so `anew`. Says so of a file that is not complete."""

@@ -8,7 +8,8 @@ from collections import namedtuple
 
 from fa_tools.cards import BOOK, has_file
 from fa_tools.documents.doc_tables import read, rows_of
-from fa_tools.records import describe, describe_scores, is_finding, kind, mark, passed, problem_of, short, short_name
+from fa_tools.numbers import short
+from fa_tools.records import describe, describe_scores, is_finding, kind, mark, passed, problem_of, short_name
 from fa_tools.tools import RESULTS, Refused, read_set
 
 NOT_YET = f"(Not measured yet: on an {BOOK.upper()} <!-- needs: gpu -->`scripts/fa measure --only {{}}` does it.)"

@@ -10,8 +10,9 @@ from fa_tools.measuring import reproduce
 from fa_tools.documents.figures import beyond_pictures
 from fa_tools.for_readers.limits import machine_of
 from fa_tools.for_readers.tasks import BEGIN, END, GROUPS, read_tasks
+from fa_tools.numbers import grouped, percent, scientific, short
 from fa_tools.records import (DAGGER, REST, SHAPE, bytes_of, is_plain, is_stale, kind, load, mark, neighbours, order, passed, problem_of,
-                              short, waiting, with_solution)
+                              waiting, with_solution)
 from fa_tools.sources import fact
 from fa_tools.tools import ROOT, Refused, named, read_json, read_results, relative, results_files
 
@@ -28,15 +29,6 @@ def rows_of(heading, rows, words=(0,)):
     yield f"|{'|'.join('-' if i in words else '-:' for i in range(len(heading)))}|"
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def scientific(value):
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
-def figure(number):
-    return f"{number:,}" if isinstance(number, int) else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
 
 
 def options_of(spec, allowed=None):
@@ -318,7 +310,7 @@ def schedules(spec):
     for tokens in lengths:
         heads, tiles = 16 * 16384 // tokens, tokens // beyond_pictures.TILE
         for rule in beyond_pictures.rules(heads, tiles, beyond_pictures.section_heads(tokens, heads)):
-            rows.setdefault(rule.name, []).append(f"{100 * beyond_pictures.busiest(rule) / beyond_pictures.unmasked(heads, tiles):.0f} %")
+            rows.setdefault(rule.name, []).append(percent(beyond_pictures.busiest(rule), beyond_pictures.unmasked(heads, tiles), ".0f"))
     yield from rows_of(["Rule", *(f"N = {tokens}" for tokens in lengths)], ([name, *cells] for name, cells in rows.items()))
 
 
@@ -382,7 +374,7 @@ def profile(spec):
     for launch in launches:
         if missing := [metric for metric in metrics if metric not in launch["metrics"]]:
             raise Refused(f"{name} has no {missing[0]} of {launch['kernel']}")
-    figures = [[mark(figure(launch["metrics"][metric]), launch) for launch in launches] for metric in metrics]
+    figures = [[mark(grouped(launch["metrics"][metric]), launch) for launch in launches] for metric in metrics]
     if rows == "launches":
         return rows_of(["Launch", *titles], ([name, *row] for name, row in zip(heading, zip(*figures))))
     return rows_of(["", *heading], ([title, *row] for title, row in zip(titles, figures)))

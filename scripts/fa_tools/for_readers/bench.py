@@ -27,6 +27,7 @@ from pathlib import Path
 from fa_tools.for_readers import gradients, shapes, torch_attention
 from fa_tools.for_readers.harness import Failed, Harness
 from fa_tools.for_readers.torch_attention import PEERS
+from fa_tools.numbers import duration, percent
 from fa_tools.records import (CONVENTION, GROWTHS, HALVED, SCORES, attended_pairs, describe_rest, describe_scores,
                               flops_of, is_finding, is_plain, is_stale, kind, load, problem_of, scores_of, shape_of, short_name)
 from fa_tools.sources import gradient_names, kernel_names
@@ -134,10 +135,6 @@ class Progress:
         print(text, file=self.stream, flush=True)
 
 
-def duration(seconds):
-    return f"{max(1, round(seconds))} s" if seconds < 100 else f"{round(seconds / 60)} min"
-
-
 def unique(things):
     return list(dict.fromkeys(things))
 
@@ -211,10 +208,6 @@ def by_problem(records):
     return groups.values()
 
 
-def percent(share, form=".2f"):
-    return f"{100 * share:{form}} %"
-
-
 def clock_notes(records):
     """A sentence for every problem and peer beside which a kernel ran at another clock in the same round."""
     notes = []
@@ -227,10 +220,10 @@ def clock_notes(records):
                 worst = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1), default=None)
                 if worst and abs(worst[0] / worst[1] - 1) > CLOCK_TOLERANCE:
                     apart.append(f"{kernel['kernel']} ({worst[0]:.0f} against {worst[1]:.0f} MHz, "
-                                 f"{percent(worst[0] / worst[1] - 1, '+.1f')})")
+                                 f"{percent(worst[0] / worst[1] - 1, form='+.1f')})")
             if apart:
                 notes.append(f"{describe(peer)}: in a round the SM clock differed by more than "
-                             f"{percent(CLOCK_TOLERANCE, '.0f')} from that of {peer['kernel']} with "
+                             f"{percent(CLOCK_TOLERANCE, form='.0f')} from that of {peer['kernel']} with "
                              f"{', '.join(apart)}.")
     return notes
 
@@ -250,8 +243,8 @@ def spread_note(runs):
             return None
         kernel, peer, problem = key = max(apart, key=apart.get)
         who = kernel + (f" to {peer}" if peer else "")
-        return (f"{what} at most {percent(apart[key])} ({who}, {problem}), "
-                f"in the median {percent(statistics.median(apart.values()))}")
+        return (f"{what} at most {percent(apart[key], form='.2f')} ({who}, {problem}), "
+                f"in the median {percent(statistics.median(apart.values()), form='.2f')}")
 
     parts = [part for part in (widest(ratios, "ratios spread by"), widest(times, "times by")) if part]
     return f"{len(runs)} runs: {'; '.join(parts) or 'nothing passed in all of them'}."
@@ -376,7 +369,7 @@ def legend(records):
                   if "mask" in record and flops_of(record)]
     if more_there:
         lines.append("TFLOP/s: of the pairs that the mask leaves; FlashAttention's own count is up to "
-                     f"{percent(max(more_there, key=abs), '+.2f')} off")
+                     f"{percent(max(more_there, key=abs), form='+.2f')} off")
     if any("gradients" in record for record in passed(records)):
         lines.append("gradients: TFLOP/s of five products; O and log-sum-exp are there before the clock starts")
     if any("fp8" in record for record in passed(records)):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from fa_tools.cards import BOOK, EMULATOR, cards
 from fa_tools.for_readers import limits, sass
-from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, short, waiting
+from fa_tools.numbers import short
+from fa_tools.records import SHAPE as FIELDS, Shape, describe, headline_shape, load, order, passed, waiting
 from fa_tools.tools import Parser, Refused, busy, fail, read_named, results_files, whole
 
 EXAMPLE = f"""examples:

@@ -17,11 +17,11 @@ Emulator: counters are exact and the same on every machine, so that any differen
 import argparse
 import itertools
 import json
-import math
 import textwrap
 from collections import Counter
 
 from fa_tools.cards import BOOK
+from fa_tools.numbers import milliseconds
 from fa_tools.records import SCORES, describe, describe_scores, in_order, load, order, passed, scores_of, shape_of
 from fa_tools.tools import Parser, fail, named
 
@@ -130,12 +130,6 @@ def summary(pairs):
 
 
 # --- Printing --------------------------------------------------------------------------------------------------
-
-
-def milliseconds(value):
-    """Four digits: 0.1869, 1.366, 390.0."""
-    digits = 3 - math.floor(math.log10(value)) if value < 1000 else 0
-    return f"{value:.{max(0, min(digits, 5))}f}"
 
 
 def span(time):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fa_tools.for_readers.sass import (KINDS, PTX_OF_INTEREST, Missing, check_architecture, check_needs, compile_kernel,
                                   find_kernel, kind_of, main_loop, mix, occupancy, product_flops, ptx_family, ptx_opcodes)
+from fa_tools.numbers import percent
 from fa_tools.tools import ROOT, Parser, Refused, write_whole
 
 EXAMPLE = """examples:
@@ -92,10 +93,6 @@ def describe(build, dtype, head_dim):
                                     if ptx_family(opcode) in PTX_OF_INTEREST}},
         })
     return reports
-
-
-def percent(part, whole):
-    return f"{100 * part / whole:.1f} %"
 
 
 def opcode_list(opcodes, width):

@@ -8,7 +8,8 @@ import time
 
 from fa_tools.cards import BOOK, card_of, file_named
 from fa_tools.for_readers.limits import machine_of
-from fa_tools.records import is_stale, kind, load, order, passed, short
+from fa_tools.numbers import short
+from fa_tools.records import is_stale, kind, load, order, passed
 from fa_tools.tools import ROOT, Refused, fail, make_folder, read_json, relative, set_up, write_json
 
 LENGTHS = (512, 1024, 2048, 4096)

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from fa_tools.cards import BOOK
 from fa_tools.for_readers.torch_attention import PEERS
-from fa_tools.records import amount, short_name
+from fa_tools.numbers import amount, grouped, percent
+from fa_tools.records import short_name
 from fa_tools.sources import kernel_names
 from fa_tools.tools import ROOT, Parser, Refused, check_writable, fail, named, read_json, write_json
 
@@ -287,14 +288,6 @@ def choose(wish, known, where):
 # --- What the figures tell -------------------------------------------------------------------------------------
 
 
-def grouped(value):
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def percent(value):
-    return f"{value:.1f} %"
-
-
 def traffic(way):
     def text(m):
         requests, sectors = m[f"global_{way}_requests"], m[f"global_{way}_sectors"]
@@ -312,7 +305,7 @@ def tma(way):
 def conflicts(m):
     extra = m["shared_load_conflicts"] + m["shared_store_conflicts"]
     wavefronts = m["shared_load_wavefronts"] + m["shared_store_wavefronts"]
-    return f"{amount(extra)} ({100 * extra / max(wavefronts, extra):.0f} %)" if extra else "none"
+    return f"{amount(extra)} ({percent(extra, max(wavefronts, extra), '.0f')})" if extra else "none"
 
 
 def beside(m, metric, text):
@@ -324,22 +317,22 @@ def beside(m, metric, text):
 FIGURES = [
     ("Cycles", ["cycles"], lambda m: grouped(m["cycles"]),
      "from first to last; what a step has to lower"),
-    ("Tensor pipe active", ["tensor_active_percent"], lambda m: percent(m["tensor_active_percent"]),
+    ("Tensor pipe active", ["tensor_active_percent"], lambda m: percent(m["tensor_active_percent"], 100),
      "of the cycles; at 100 the Tensor Cores never wait"),
     ("  mma / wgmma", ["tensor_mma_instructions", "tensor_wgmma_instructions"],
      lambda m: f"{amount(max(0, m['tensor_mma_instructions'] - m['tensor_wgmma_instructions']))} / "
                f"{amount(m['tensor_wgmma_instructions'])}",
      "of warps; none: the CUDA cores do the products"),
-    ("Issue slots used", ["issue_active_percent"], lambda m: percent(m["issue_active_percent"]),
+    ("Issue slots used", ["issue_active_percent"], lambda m: percent(m["issue_active_percent"], 100),
      "near 100: too many instructions; low: warps wait"),
     ("Instructions", ["instructions"], lambda m: amount(m["instructions"]),
      "of warps; all but the products are overhead"),
     ("  on the FMA pipe", ["fma_instructions"], lambda m: amount(m["fma_instructions"]),
      "fp32; without Tensor Cores the products, too"),
-    ("  XU pipe busy", ["xu_percent"], lambda m: percent(m["xu_percent"]),
+    ("  XU pipe busy", ["xu_percent"], lambda m: percent(m["xu_percent"], 100),
      "exponentials, conversions; at 100 they are the limit"),
     ("Warps resident", ["warps_active_percent"],
-     lambda m: percent(m["warps_active_percent"]) + beside(m, "warps_possible_percent", " of {:.0f}"),
+     lambda m: percent(m["warps_active_percent"], 100) + beside(m, "warps_possible_percent", " of {:.0f}"),
      "of 64; beside it what registers and memory allow"),
     ("Registers a thread", ["registers"], lambda m: grouped(m["registers"]),
      "an SM has 65,536: 128 a thread leave room for 16 warps"),
@@ -364,7 +357,7 @@ FIGURES = [
      "the same for stores, without those of cp.async"),
     ("  bank conflicts", ["shared_load_conflicts", "shared_store_conflicts"], conflicts,
      "of these wavefronts: what a better layout saves"),
-    ("L1/shared pipe busy", ["shared_wavefronts_percent"], lambda m: percent(m["shared_wavefronts_percent"]),
+    ("L1/shared pipe busy", ["shared_wavefronts_percent"], lambda m: percent(m["shared_wavefronts_percent"], 100),
      "near 100: L1 and shared memory are the limit"),
 ]
 

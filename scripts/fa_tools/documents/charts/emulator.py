@@ -6,7 +6,8 @@ import math
 from fa_tools.documents.charts.look import (BLUE, GREEN, LIGHT, ORANGE, RED, base, beside, by, kernel_axis, layer, quantity, why_not, with_halo,
                                         words)
 from fa_tools.for_readers.limits import RESOURCES, first_limiter
-from fa_tools.records import amount, describe, passed, short
+from fa_tools.numbers import SECONDS, amount, percent
+from fa_tools.records import describe, passed
 
 # (counter, title, unit). The first two that exist are drawn.
 COUNTERS = [
@@ -155,13 +156,6 @@ SHAPES = {"tensor": "square", "mufu": "triangle-up", "fp32": "triangle-down", "l
 LEAST = 3e-3  # resources that need less than this part of the measured time are left out
 
 
-def time_text(seconds):
-    for limit, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= limit:
-            return f"{short(seconds / limit)} {unit}"
-    return f"{short(seconds * 1e9)} ns"
-
-
 def bounds_chart(gpu, shape, rows, theme):
     """rows: (Bound, measured record), in the order of the kernels."""
     names, points, lines = [], [], []
@@ -170,7 +164,7 @@ def bounds_chart(gpu, shape, rows, theme):
         first = first_limiter(bound.seconds)
         names.append(bound.kernel)
         lines.append({"kernel": bound.kernel, "measured": time, "least": bound.seconds[first],
-                      "label": f"{time_text(time)}, {100 * bound.seconds[first] / time:.0f} % {RESOURCES[first]}"})
+                      "label": f"{amount(time, SECONDS)}, {percent(bound.seconds[first], time, '.0f')} {RESOURCES[first]}"})
         points += [{"kernel": bound.kernel, "resource": RESOURCES[r], "seconds": seconds}
                    for r, seconds in bound.seconds.items() if seconds >= LEAST * time]
     low = 10 ** (math.floor(math.log10(min(point["seconds"] for point in points)) * 2) / 2)

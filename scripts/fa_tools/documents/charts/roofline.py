@@ -7,7 +7,8 @@ from fa_tools.measuring.profile import read_profile
 from fa_tools.documents.charts.look import GREEN, ORANGE, base, by, layer, quantity, spread, with_halo, words
 from fa_tools.for_readers.intensity import LEVELS
 from fa_tools.for_readers.limits import attention_flops
-from fa_tools.records import display, is_plain, kind, order, passed, short
+from fa_tools.numbers import short
+from fa_tools.records import display, is_plain, kind, order, passed
 from fa_tools.tools import Refused
 
 SIZES = ("batch", "heads", "seq_len", "head_dim")

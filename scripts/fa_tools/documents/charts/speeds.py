@@ -10,7 +10,8 @@ from fa_tools.documents import cycles
 from fa_tools.documents.charts.look import (BLUE, DASHES, GREEN, LIGHT, ORANGE, OTHERS, RED, among, base, begin_of, beside, by, colours_of,
                                         kernel_axis, layer, mix, quantity, row_text, spread_within, why_not, with_halo, words)
 from fa_tools.documents.ladder import factor, step_factors
-from fa_tools.records import GROWTHS, describe, describe_rest, display, kind, order, passed, shape_of, short
+from fa_tools.numbers import short
+from fa_tools.records import GROWTHS, describe, describe_rest, display, kind, order, passed, shape_of
 
 # ---- the ladder ----------------------------------------------------------------------------------------------------------
 

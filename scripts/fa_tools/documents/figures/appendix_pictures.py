@@ -3,6 +3,7 @@
 import re
 
 from fa_tools.documents.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure
+from fa_tools.numbers import percent
 from fa_tools.sources import constant
 from fa_tools.tools import ROOT, read_json
 
@@ -112,7 +113,7 @@ def shares(p):
         p.rect(left, y, full, 20, *ORANGE, 3)
         p.text(left + 8, y + 15, f"products: {tensor:,}", 12, INK.text, "start")
         p.rect(left, y + 24, width, 20, *GREEN, 3)
-        p.text(left + width + 8, y + 39, f"{unit:,} = {100 * unit / tensor:.0f} %", 12, INK.muted, "start")
+        p.text(left + width + 8, y + 39, f"{unit:,} = {percent(unit, tensor, '.0f')}", 12, INK.muted, "start")
 
 
 # ---- what an interactive page shows when nothing is interactive, from the page's data (scripts/fa docs interactive) ------

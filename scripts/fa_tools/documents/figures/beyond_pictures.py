@@ -10,6 +10,7 @@ from functools import lru_cache
 from fa_tools.cards import BOOK
 from fa_tools.documents.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure
 from fa_tools.for_readers.limits import machine_named
+from fa_tools.numbers import percent
 from fa_tools.sources import constant
 from fa_tools.tools import ROOT, Refused
 
@@ -123,7 +124,7 @@ def schedule(p):
             p.rect(right + sm * unit, top + 96 - end * 84 / full, unit, end * 84 / full, INK.blue)
         p.line(right, top + 96 - mean * 84 / full, right + 300, top + 96 - mean * 84 / full, INK.text, 1.4, "4 3")
         under_way = open_heads(pieces)
-        p.text(right, top, f"{sms()} SMs: {max(busy)} key tiles, {100 * max(busy) / full:.0f} % of {full}", 13, anchor="start", weight="bold")
+        p.text(right, top, f"{sms()} SMs: {max(busy)} key tiles, {percent(max(busy), full, '.0f')} of {full}", 13, anchor="start", weight="bold")
         p.text(right, top + 112, f"up to {under_way} heads under way: {under_way * mib:g} MiB of K and V", 12, INK.muted, "start")
     p.note(84 + 4 * step + 2, "Dashed: the mean of all SMs. Only key tiles are counted, not what a query tile costs besides.", size=12)
 

@@ -7,7 +7,7 @@ from fa_tools.documents.doc_tables import matching, read
 from fa_tools.documents.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, figure
 from fa_tools.documents.ladder import TOKENS, factor, held_up, kernels, speeds, step_factors
 from fa_tools.for_readers.limits import machine_named
-from fa_tools.records import short
+from fa_tools.numbers import short
 from fa_tools.sources import fact, needs_of
 
 GPU, MACHINE = machine_named(BOOK)

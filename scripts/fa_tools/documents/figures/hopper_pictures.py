@@ -8,6 +8,7 @@ from fa_tools.cards import BOOK
 from fa_tools.documents.figures import layouts
 from fa_tools.documents.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure, places
 from fa_tools.for_readers.limits import machine_named
+from fa_tools.numbers import percent
 from fa_tools.sources import constant
 
 
@@ -435,7 +436,7 @@ def assignment(p):
     at_once = max(len({tile // a_head for tile in range(t * sms, min((t + 1) * sms, q_tiles))}) for t in range(rounds))
     cells, mib = rounds * sms, 2 * seq_len * 128 * 2 // 2**20
     p.text(24, y, f"the last round: {last} of {sms} SMs", 12.5, INK.blue, "start", "bold")
-    p.text(left + sms * cell, y, f"{q_tiles:,} of {rounds} · {sms} = {cells:,} cells: {100 * q_tiles / cells:.0f} %", 12.5,
+    p.text(left + sms * cell, y, f"{q_tiles:,} of {rounds} · {sms} = {cells:,} cells: {percent(q_tiles, cells, '.0f')}", 12.5,
            INK.text, "end", "bold")
     p.text(24, y + 18, f"a round has tiles of at most {at_once} heads: their K and V, {at_once} · {mib} MiB, stay in L2", 12.5, INK.muted,
            "start")

@@ -8,6 +8,7 @@ from fa_tools.documents.figures import (appendix_pictures, beyond_pictures, firs
 from fa_tools.documents.figures.appendix_pictures import DATA
 from fa_tools.documents.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, Band, figure, keep, places,
                                             runs)
+from fa_tools.numbers import percent
 from fa_tools.sources import constant
 from fa_tools.tools import ROOT, Parser, read_json
 
@@ -545,7 +546,7 @@ def steps(p):
         lanes = max(ahead, 1)  # reads of a warp that are under way at the same time
         tall = warps * lanes * 16
         p.text(24, y + 1, title, 13, anchor="start", weight="bold")
-        p.text(left + shown * scale, y + 1, f"Tensor Core busy: {100 * busy:.0f} %", 13, INK.blue, "end", "bold")
+        p.text(left + shown * scale, y + 1, f"Tensor Core busy: {percent(busy, form='.0f')}", 13, INK.blue, "end", "bold")
         p.texts(12, INK.muted, "end", (left - 12, y + 16 + tall / 2, "reads"), (left - 12, y + 28 + tall, "Tensor Core"))
         p.rect(left, y + 14 + tall, shown * scale, 20, INK.cell)
         for warp in range(warps):
