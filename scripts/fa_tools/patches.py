@@ -26,6 +26,12 @@ def replaced(text, old, new, where, which=1, of=1):
     return old.join(around[:which]) + new + old.join(around[which:])
 
 
+def renamed(text, name):
+    """A kernel as one of another name, in a namespace of its own, so that a program can have both."""
+    text = re.sub(r"\bnamespace fa::\w+", f"namespace fa::{'k' * name[0].isdigit()}{name}", text)
+    return re.sub(r'(registration\{\s*)"[^"]+"', rf'\1"{name}"', text)
+
+
 def nearest(first, text):
     """Says which line has most of a line that is not there."""
     def shared(line):  # the part of it that the line has, in pieces of three characters or more

@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE.parent.parent / "scripts"))  # where the package fa_tools is
 
-from fa_tools.patches import replaced
+from fa_tools.patches import parts, replaced
 from fa_tools.tools import Refused, fail, named, read_toml, run
 
 KERNELS = HERE.parent.parent / "kernels"
@@ -94,9 +94,8 @@ def declaration(name, bug):
 
 
 def rename(name, bug, source, old, new):
-    if old not in source:
-        raise Refused(f"{name} is made from '{old}', which kernels/{bug['kernel']}.cu does not have")
-    return source.replace(old, new)
+    with named(name):
+        return new.join(parts(source, old, f"kernels/{bug['kernel']}.cu", max(1, source.count(old))))
 
 
 def source_of(name, bug):

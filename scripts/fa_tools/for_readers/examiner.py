@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fa_tools.for_readers import emulate
+from fa_tools.patches import renamed
 from fa_tools.sources import fact, registered
 from fa_tools.tools import ROOT, Refused, relative, write_whole
 
@@ -232,9 +233,7 @@ class Examiner:
         for label, text in missing.items():
             write_whole(self.sources / f"{label}.cu", text)
         if self.task.is_kernel and len(missing) > 1:
-            own = {label: re.sub(r"namespace fa::\w+", f"namespace fa::{re.sub(r'^(?=[0-9])', 'k', label)}",
-                                 re.sub(r'registration\{\s*"[^"]+"', f'registration{{"{label}"', self.task.unit(text, f"{label}.cu")))
-                   for label, text in missing.items()}
+            own = {label: renamed(self.task.unit(text, f"{label}.cu"), label) for label, text in missing.items()}
             with tempfile.TemporaryDirectory(dir=self.folder) as temporary, contextlib.suppress(emulate.CompileError):
                 for label, text in own.items():
                     (Path(temporary) / f"{label}.cu").write_text(text, encoding="utf-8")

@@ -17,7 +17,6 @@ built in a copy of the sources: only --apply and --undo change the checkout."""
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 from fa_tools.cards import EMULATOR, card_of, gpu_of
-from fa_tools.patches import changed, solutions
+from fa_tools.patches import changed, renamed, solutions
 from fa_tools.tools import (RESULTS, ROOT, Parser, busy, fail, make_folder, or_fail, read_json, read_set, relative, repository_files,
                             set_up, write_json)
 
@@ -96,9 +95,8 @@ def library(file, configure, kernel_of, diffs):
         for name, kernel in kernel_of.items():
             source = TREE / "kernels" / f"{kernel}.cu"
             text = changed(source.read_text(encoding="utf-8"), diffs[name])
-            text = re.sub(rf"\bnamespace fa::k{name[:2]}\b", f"namespace fa::k{name}", text)
             added.append(source.with_name(f"{name}.cu"))
-            added[-1].write_text(text.replace(f'registration{{"{kernel}"', f'registration{{"{name}"'), encoding="utf-8")
+            added[-1].write_text(renamed(text, name), encoding="utf-8")
         run(configure, "configuring", cwd=TREE)
         run(["cmake", "--build", "--preset", preset, "--target", "fa_bench"], "building", cwd=TREE)
         Path(file).parent.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,9 @@ from fa_tools.cards import BOOK
 from fa_tools.documents.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure
 from fa_tools.for_readers.limits import machine_named
 from fa_tools.numbers import percent
+from fa_tools.patches import parts
 from fa_tools.sources import constant
-from fa_tools.tools import ROOT, Refused
+from fa_tools.tools import ROOT, relative
 
 TILE = 128  # rows of a query tile and keys of a key tile
 
@@ -179,8 +180,7 @@ Cut = namedtuple("Cut", "tiles blocks pieces busiest")  # blocks: of a tile; bus
 
 def cut(heads, kv_heads, queries, keys):
     """What split_keys makes of a problem with head_dim 128 on such a GPU, heads counted over the batch."""
-    if RULE not in SPLIT.read_text(encoding="utf-8"):
-        raise Refused(f"kernels/beyond/split_keys.cu has no line with {RULE}")
+    parts(SPLIT.read_text(encoding="utf-8"), RULE, relative(SPLIT))
     rows = heads // kv_heads * queries
     tile_rows = 16 if rows <= 16 else 64
     tiles = kv_heads * -(-rows // tile_rows)
