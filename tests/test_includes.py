@@ -17,6 +17,8 @@ from pathlib import Path
 
 from tool_test import COMPILING, JOBS, ROOT, expect, skip
 
+from fa_tools.sources import includes
+
 # Versions differ in what they find, so one decides: that of tests/requirements.txt.
 TIDY = ROOT / ".venv-tests/bin/clang-tidy"
 ONLY_NVCC = {"bench/peers/copy.cu", "bench/peers/cudnn_attention.cpp", "bench/peers/cublaslt.cpp", "bench/rates.cu",
@@ -47,7 +49,7 @@ commands = {}
 for entry in json.loads((build / "compile_commands.json").read_text()):
     path = Path(entry["file"])
     # A unity file of CMake's holds nothing but the files that are compiled as one.
-    together = re.findall(r'^#include "(.*)"', path.read_text(), re.MULTILINE) if "/Unity/" in str(path) else [path]
+    together = includes(path) if "/Unity/" in str(path) else [path]
     for path in map(Path, together):
         if path.is_relative_to(ROOT) and not path.is_relative_to(build):
             commands.setdefault(str(path.relative_to(ROOT)), of_interest(entry["command"]))

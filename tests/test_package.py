@@ -21,6 +21,8 @@ from pathlib import Path
 
 from tool_test import COMPILING, JOBS, ROOT, expect, fail, find_nvcc, need, run, skip
 
+from fa_tools.tools import code_blocks
+
 GUEST = """cmake_minimum_required(VERSION 3.25)
 project(guest LANGUAGES C CXX)
 {include}
@@ -48,8 +50,7 @@ print(*(backend for backend, *_ in fa._library.built()), sorted(found))
 
 def configure(folder, how, include, *arguments, check=True):
     (folder / "CMakeLists.txt").write_text(GUEST.format(include=include), encoding="utf-8")
-    page = (ROOT / "docs/use.md").read_text(encoding="utf-8")
-    (folder / "guest.c").write_text(re.search(r"^```c\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], encoding="utf-8")
+    (folder / "guest.c").write_text(code_blocks(ROOT / "docs/use.md", "c")[0], encoding="utf-8")
     return run("cmake", "-S", folder, "-B", folder / how, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *arguments,
                check=check, timeout=COMPILING)
 
@@ -64,7 +65,7 @@ def installed(folder, build):
     run("cmake", "--install", build, "--component", "fa", "--prefix", folder / "first")
     prefix = (folder / "first").rename(folder / "prefix")
     header = next(prefix.rglob("fa.h"))
-    version = re.search(r'FA_VERSION "(.*)"', header.read_text(encoding="utf-8"))[1]
+    version = header.read_text(encoding="utf-8").split('FA_VERSION "')[1].split('"')[0]
     configure(folder, "find_package", FOUND.format(version=version), f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", folder / "find_package", timeout=COMPILING)
     computes(folder / "find_package/guest")

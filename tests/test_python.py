@@ -75,6 +75,7 @@ sys.path[:0] = str(ROOT / "python"), str(ROOT / "scripts")
 import fa  # noqa: E402 - the library must be named first
 
 from fa_tools.sources import registered  # noqa: E402
+from fa_tools.tools import code_blocks  # noqa: E402
 
 ON_GPU = fa.backend() == "cuda"
 NAMES = [kernel.name for kernel in fa.kernels() if re.match(r"\d\d_[a-z_]+$", kernel.name)][:16]
@@ -264,9 +265,8 @@ class Sentences(unittest.TestCase):
 class Anywhere(Sentences):
     def test_kernels_say_what_they_need(self):
         said = subprocess.run([sys.executable, "-B", "-m", "fa"], cwd=ROOT / "python", capture_output=True, text=True, check=True, timeout=60).stdout
-        version = re.search(r'FA_VERSION "(.*)"', (ROOT / "common/api/fa.h").read_text(encoding="utf-8"))[1]
-        self.assertEqual(fa.__version__, version)
-        self.assertRegex(said, rf"^fa {version}, built for (CUDA|the emulator(-checked)?) on \w[^\n]*\n/\S*libfa\S*\n"
+        self.assertEqual((ROOT / "common/api/fa.h").read_text(encoding="utf-8").split('FA_VERSION "')[1].split('"')[0], fa.__version__)
+        self.assertRegex(said, rf"^fa {fa.__version__}, built for (CUDA|the emulator(-checked)?) on \w[^\n]*\n/\S*libfa\S*\n"
                                r"[\s\S]*\n  16_max_free +a GPU of compute capability 9\.0\n")
         kernels = {each.name: each for each in fa.kernels()}
         self.assertEqual(len(NAMES), 16)
@@ -288,7 +288,7 @@ class Anywhere(Sentences):
     def test_example_in_c(self):
         if ON_GPU:
             self.skipTest("the example in C runs on none of the GPUs: its tensors are on the CPU")
-        text = re.search(r"```c\n(.*?)```", (ROOT / "docs/use.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        text = code_blocks(ROOT / "docs/use.md", "c")[0]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "example.c").write_text(text, encoding="utf-8")
             command = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
@@ -302,7 +302,7 @@ class Anywhere(Sentences):
     @unittest.skipUnless(torch, "torch is not installed")
     def test_examples_in_python(self):
         for page, count in (("use", 2), ("in_a_model", 4)):
-            blocks = "".join(re.findall(r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), re.DOTALL))
+            blocks = "".join(code_blocks(ROOT / f"docs/{page}.md", "python"))
             examples = re.split(r"(?m)^(?=import fa$)", blocks)[1:]  # an example may go on in the block after the next sentences
             self.assertEqual(len(examples), count)
             for text in examples:
@@ -937,7 +937,7 @@ class Ring(unittest.TestCase):
                     self.assertRegex(sentence, words)
 
     def test_example_of_its_page(self):
-        text = re.search(r"```python\n(.*?)```", (ROOT / "docs/ring_attention.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        text = code_blocks(ROOT / "docs/ring_attention.md", "python")[0]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "ring.py").write_text(text, encoding="utf-8")
             done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "ring.py"],
@@ -1009,7 +1009,7 @@ class Transformers(unittest.TestCase):
                 self.assertLess((logits[row] - found.logits[step][row]).abs().max().item(), 0.1)
 
     def test_example_of_its_page(self):
-        text = re.search(r"```python\n(import fa.transformers\n.*?)```", (ROOT / "docs/in_a_model.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        text = next(block for block in code_blocks(ROOT / "docs/in_a_model.md", "python") if block.startswith("import fa.transformers\n"))
         printed = in_fresh_process(self, text.replace('device = "cpu"', f'device = "{self.DEVICE}"')).splitlines()
         said = dict(line.split(" ", 1) for line in printed)
         self.assertEqual(said["sdpa"], said["fa"])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tool_test import ROOT
 
-from fa_tools.sources import fact, registered
+from fa_tools.sources import fact, includes, registered
 
 BUILD = Path(sys.argv.pop())
 SCRIPTS = ROOT / "scripts"
@@ -61,7 +61,7 @@ class Kernels(unittest.TestCase):
 
     def test_includes(self):
         for path in KERNELS + NEXT:
-            for name in re.findall(r"^#\s*include\s*[\"<]([^\">]+)", path.read_text(), re.MULTILINE):
+            for name in includes(path, '"<'):
                 self.assertRegex(name, f"^({INCLUDES.pattern})$", path.name)
 
     def test_length(self):
@@ -100,8 +100,7 @@ class Folders(unittest.TestCase):
             files = sorted((ROOT / "common" / folder).iterdir())
             self.assertGreater(len(files), 5)
             for path in files:
-                names = re.findall(r"^\s*#\s*include\s*\"([^\"]+)", path.read_text(), re.MULTILINE)
-                for name in names:
+                for name in includes(path):
                     allowed = others + "|emulator" * (path == ROOT / self.BACK_END)
                     self.assertRegex(name, rf"^common/({allowed})/", f"{path.relative_to(ROOT)}")
 
@@ -113,7 +112,7 @@ class Layout(unittest.TestCase):
         for path in headers:
             with self.subTest(path.name):
                 self.assertEqual(path.suffix, ".h")
-                for name in re.findall(r"^\s*#\s*include\s*[\"<]([^\">]+)", path.read_text(), re.MULTILINE):
+                for name in includes(path, '"<'):
                     self.assertRegex(name, r"^(common/layout/\w+\.h|\w+)$")
                 self.assertNotRegex("\n".join(code(path)), r"\b(emu|fa|ptx)\b|\bcuda\w*")
 
@@ -201,7 +200,7 @@ class Sources(unittest.TestCase):
             for path in (ROOT / folder).rglob("*.*"):
                 if path.suffix not in (".h", ".cpp", ".cu"):
                     continue
-                for name in re.findall(r"^#\s*include \"([^\"]+)\"", path.read_text(), re.MULTILINE):
+                for name in includes(path):
                     self.assertTrue((ROOT / name).is_file(), f"{path.relative_to(ROOT)} includes {name}")
                     if folder != "kernels" and path.name != "test_fp8_kernel.cpp":
                         self.assertFalse(name.startswith("kernels/"), f"{path.relative_to(ROOT)} includes {name}, which kernels/facts may")
@@ -298,7 +297,7 @@ def wrong_includes(root):
     wrong = []
     for folder, allowed in ALLOWED.items():
         for path in sources(root, folder):
-            for name in re.findall(r'^#include "(.*)"', path.read_text(), re.MULTILINE):
+            for name in includes(path):
                 if not name.startswith(allowed):
                     wrong.append(f"{path.relative_to(root)} includes {name}")
     return wrong
@@ -319,9 +318,10 @@ class Floors(unittest.TestCase):
         for folder, seam in (("common", "core|units"), ("kernels", "core|units"), ("bench", "core|units"), ("tests", "core|units|tests")):
             for path in sorted((ROOT / folder).rglob("*.*")):
                 if path.suffix in (".h", ".cpp", ".cu") and not path.is_relative_to(ROOT / EMULATOR):
-                    for included in re.findall(rf'^#include "{EMULATOR}/(.*)"', path.read_text(), re.MULTILINE):
-                        reached.add(included)
-                        self.assertRegex(included, f"^({seam})/", path)
+                    found = [name for name in includes(path) if name.startswith(f"{EMULATOR}/")]
+                    reached.update(found)
+                    for name in found:
+                        self.assertRegex(name, f"^{EMULATOR}/({seam})/", path)
         self.assertGreater(len(reached), 20)
 
     def test_every_unit_with_a_state_registers_itself_in_an_order_of_its_own(self):

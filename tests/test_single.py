@@ -29,6 +29,7 @@ from tool_test import COMPILING, ROOT, check_asynchronous, expect, fail, find_nv
 from fa_tools import records
 from fa_tools.for_readers import sass
 from fa_tools.sources import registered
+from fa_tools.tools import code_blocks
 
 
 def compile_by_nvcc(kernel, *library):
@@ -206,13 +207,13 @@ def use_extension():
         skip("this Python has no torch")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         skip("torch sees no GPU of compute capability 9.0")
-    page, found = (ROOT / "docs/use.md").read_text(encoding="utf-8"), {}
+    page, found = ROOT / "docs/use.md", {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["TORCH_EXTENSIONS_DIR"] = folder
         Path("attention16.cu").write_text(run(sys.executable, "-B", ROOT / "scripts/fa", "single", "16", "--library"))
-        Path("binding.cpp").write_text(re.search(r"```cpp\n(.*?)```", page, re.DOTALL)[1])
-        exec(re.search(r"```python\n(from torch.utils.cpp_extension .*?)```", page, re.DOTALL)[1], found)
+        Path("binding.cpp").write_text(code_blocks(page, "cpp")[0])
+        exec(next(block for block in code_blocks(page, "python") if block.startswith("from torch.utils.cpp_extension ")), found)
     attention = found["attention"]
     for number in range(torch.cuda.device_count()):  # the current GPU is the first one
         for dtype in (torch.float16, torch.bfloat16):

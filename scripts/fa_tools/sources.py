@@ -147,9 +147,15 @@ def parse(header, instead={}):
     return "\n".join(lines[:end]), blocks
 
 
+def includes(path, marks='"'):
+    """What a file includes of this repository, or, with both marks, at all."""
+    named = (line.split()[1] for line in Path(path).read_text(encoding="utf-8").splitlines() if line.startswith("#include "))
+    return [name[1:-1] for name in named if name[0] in marks]
+
+
 def included(path, seen):
     """The headers of this repository that a file includes, those that others need first."""
-    for header in re.findall(r'^#include "([^"]+)"', (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE):
+    for header in includes(ROOT / path):
         if header not in seen and not header.startswith(("common/emulator/", "common/trace/")):
             seen.add(header)
             yield from included(header, seen)

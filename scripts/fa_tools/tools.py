@@ -313,6 +313,11 @@ def text_of(path):
         raise Refused("is not UTF-8 text") from None
 
 
+def code_blocks(page, language):
+    """What stands in the fences of a page that name this language."""
+    return [block.split("```\n")[0] for block in f"\n{text_of(page)}\n".split(f"\n```{language}\n")[1:]]
+
+
 def _parsed(text, line=0):
     """The value of JSON text, which begins `line` lines below its file's first."""
     try:

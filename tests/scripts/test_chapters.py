@@ -27,6 +27,7 @@ from fa_tools.for_readers.intensity import intensity
 from fa_tools.for_readers.limits import attention_flops, machine_named
 from fa_tools.for_readers.online_softmax import NOTHING, SCORES, VALUES, add_tile, merge, three_passes, tiles_of
 from fa_tools.sources import constant, fact
+from fa_tools.tools import code_blocks
 
 KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("[0-9][0-9]_*.cu"))
 MEASURED = measured_kernels()
@@ -257,7 +258,7 @@ class Beyond(ScriptTest):
 
 # ---- the online softmax ------------------------------------------------------------------------------------------------------------
 
-CHAPTER, WMMA = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("00_attention", "04_wmma"))
+CHAPTER = (ROOT / "docs/00_attention.md").read_text(encoding="utf-8")
 
 
 def rows(count=40):
@@ -371,7 +372,7 @@ def of_numbers():
     parts = [add_tile(NOTHING, SCORES[keys], VALUES[keys])[0] for keys in (slice(3), slice(3, 6))]
     for state in (*parts, merge(*parts)):
         yield "02_online_softmax", f"({state.m:g}, {state.l:.4f}, {state.o:.4f})"
-    code = re.search(r"```python\n(import math, struct\n.*?)```\n", WMMA, re.DOTALL)[1]
+    code = next(block for block in code_blocks(ROOT / "docs/04_wmma.md", "python") if block.startswith("import math, struct\n"))
     with redirect_stdout(io.StringIO()) as printed:
         exec(code, {})
     yield "04_wmma", f"```text {' '.join(printed.getvalue().split())} ```"

@@ -10,6 +10,7 @@ from fa_tools.cards import BOOK, card_of, file_named
 from fa_tools.for_readers.limits import machine_of
 from fa_tools.numbers import short
 from fa_tools.records import is_stale, kind, load, order, passed
+from fa_tools.sources import includes
 from fa_tools.tools import ROOT, Refused, fail, make_folder, read_json, relative, set_up, write_json
 
 LENGTHS = (512, 1024, 2048, 4096)
@@ -102,8 +103,7 @@ def measured(program, folder):
 
 def uses_tensor_cores(kernel):
     path = ROOT / "kernels" / f"{kernel}.cu"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return not text or any(f'#include "common/ptx/{name}.h"' in text for name in ("wmma", "mma", "wgmma"))
+    return not path.exists() or not {f"common/ptx/{name}.h" for name in ("wmma", "mma", "wgmma")}.isdisjoint(includes(path))
 
 
 def percent(share):
