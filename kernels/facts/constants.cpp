@@ -8,6 +8,7 @@
 
 #include "common/launch/known_kernels.h"
 #include "common/launch/registry.h"
+#include "common/layout/wgmma.h"
 #include "kernels/10_tuning.h"
 #include "kernels/facts/facts.h"
 
@@ -86,7 +87,8 @@ Json constants() {
         {"kQInRegisters", on_hopper.q_in_registers},
         {"kRowTiles", on_hopper.row_tiles}}},
       {"11", tile<fa::k11::Config<128>>()},
-      {"12", with(tile<C12>(), {{"kSlabs", C12::kSlabs},
+      {"12", with(tile<C12>(), {{"kSlabBytes", layout::slab_bytes(C12::kBlockN)},
+                                {"kSlabs", C12::kSlabs},
                                 {"kStages", C12::kStages},
                                 {"kWarpgroups", C12::kWarpgroups}})},
       {"13", with(tile<C13>(), {{"kConsumerRegisters", C13::kConsumerRegisters},
@@ -107,7 +109,8 @@ Json constants() {
         {"block_of_64", fa::split_keys::Config<128, 64>::block_n(90)}}},
       {"tma_without_wgmma", with(tile<WithoutWgmma>(), {{"kMostBytes", WithoutWgmma::kMostBytes},
                                                         {"kStages", WithoutWgmma::kStages},
-                                                        {"kWarps", WithoutWgmma::kWarps}})}};
+                                                        {"kWarps", WithoutWgmma::kWarps}})},
+      {"layouts", layouts()}};
 }
 
 }  // namespace facts

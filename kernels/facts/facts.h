@@ -7,7 +7,8 @@ namespace facts {
 
 using Json = fa::Json;  // numbers in fp32, with as few digits as tell them apart
 
-Json constants();
+Json constants();  // and layouts()
+Json layouts();
 Json fragments();
 Json descriptor();
 Json banks();

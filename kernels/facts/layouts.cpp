@@ -425,7 +425,7 @@ int main(int count, char** arguments) {
       {"strides", "what LBO and SBO mean, by major dimension and swizzle", always(print_strides)},
       {"descriptors", "the descriptors of kernels 11 to 16", always(print_descriptors)},
       {"boxes", "limits of tensor maps", always(print_boxes)},
-      {"constants", "of kernels, for docs/pictures", json(facts::constants)},
+      {"facts", "of kernels and layouts, for docs/pictures", json(facts::constants)},
       {"dump fragments", "fragments, for docs/interactive.md", json(facts::fragments)},
       {"dump descriptor", "descriptors, for docs/interactive.md", json(facts::descriptor)},
       {"banks-page", "accesses, for docs/interactive.md", json(facts::banks)},

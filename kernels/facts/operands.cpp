@@ -276,4 +276,59 @@ Json descriptor() {
           {"presets", presets}};
 }
 
+// ---- pictures -----------------------------------------------------------------------------------
+namespace {
+
+Json json(Position at) { return {at.row, at.column}; }
+Json json(uint32_t value) { return value; }
+
+// of(i, j) for all i < count and j < each.
+template <typename Of>
+Json table(int count, int each, const Of& of) {
+  Json rows = Json::array();
+  for (int i = 0; i < count; i++) {
+    Json row = Json::array();
+    for (int j = 0; j < each; j++) row.push_back(json(of(i, j)));
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Json layouts() {
+  constexpr uint32_t kStart = 0x8400, kStride = 1024;  // of the descriptor that is drawn
+  Json starts = Json::array();                         // of its four steps
+  for (int step = 0; step < 4; step++) {
+    starts.push_back(layout::start_field(kStart + layout::k_major_step(128, step)));
+  }
+  return {
+      {"swizzle", table(128, 16, layout::swizzle)},  // of a row, each chunk's place
+      // Of a lane or thread: where its elements belong, register by register.
+      {"mma_a", table(32, 8, [](int t, int i) { return layout::mma_a(t, i / 2, i % 2); })},
+      {"mma_b", table(32, 4, [](int t, int i) { return layout::mma_b(t, i / 2, i % 2); })},
+      {"mma_c", table(32, 4, layout::mma_c)},
+      {"wgmma_d", table(128, 8, layout::wgmma_d)},
+      {"ldmatrix", table(32, 2, layout::ldmatrix)},
+      {"ldmatrix_trans", table(32, 2, layout::ldmatrix_trans)},
+      // Of a row's chunks in a slab and, without swizzle, of core matrices: their bytes.
+      {"slab",
+       table(16, 8, [](int r, int c) { return uint32_t(layout::slab_offset(64, r, 8 * c)); })},
+      {"k_major",
+       table(8, 8,
+             [](int r, int c) { return layout::k_major_offset(16, 128, kStride, 8 * r, 8 * c); })},
+      {"mn_major",
+       table(8, 8,
+             [](int r, int c) { return layout::mn_major_offset(16, 128, kStride, 8 * c, 8 * r); })},
+      {"k_major_step", layout::k_major_step(64, 1)},
+      {"mn_major_step", layout::mn_major_step(1)},
+      {"start", kStart},
+      {"stride", kStride},
+      {"starts", starts},
+      {"LBO", layout::leading_field(16)},
+      {"SBO", layout::stride_field(kStride)},
+      {"base_offset", layout::base_offset_field(0)},
+      {"mode", layout::mode_field(layout::SwizzleMode::k128Bytes)}};
+}
+
 }  // namespace facts

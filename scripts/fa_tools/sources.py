@@ -23,8 +23,8 @@ from fa_tools.tools import ROOT, Refused, read_json, read_toml, relative, write_
 HOST = {f"common/launch/{name}.h" for name in ("device", "known_kernels", "launch", "problem", "registry")} | {"common/ptx/hook.h"}
 # What nvcc would know. Everything else in a condition is not defined: no recording.
 DEFINED = {"__CUDACC__", "FA_WITH_CUDA"}
-# What `build/emulator/bin/layouts constants` prints; scripts/fa adopt writes it, and the test `formulas` compares.
-CONSTANTS = Path(__file__).with_name("constants.json")
+# What `build/emulator/bin/layouts facts` prints; scripts/fa adopt writes it, and the test `facts` compares.
+CONSTANTS = Path(__file__).with_name("facts.json")
 NAMESPACES = ("ptx", "layout", "fa")
 
 # ---- reading C++, as far as the headers of common go ---------------------------------------------------------------------

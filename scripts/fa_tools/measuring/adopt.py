@@ -212,7 +212,7 @@ def show_updates(done):
 
 def written_documents(kernels, work):
     """Constants of kernels for pictures, outputs of commands, excerpts, values, tables, charts, pictures and timelines."""
-    found = work.call([BIN / "layouts", "constants"])
+    found = work.call([BIN / "layouts", "facts"])
     if not found.returncode and json.loads(found.stdout) != read_json(CONSTANTS):
         write_json(CONSTANTS, json.loads(found.stdout))
         print(f"  updated {relative(CONSTANTS)}")

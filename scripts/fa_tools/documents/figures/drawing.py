@@ -8,7 +8,7 @@ import sys
 from collections import namedtuple
 from html import escape
 
-from fa_tools.documents.figures import layouts
+from fa_tools.sources import constant
 from fa_tools.tools import relative
 
 # soft: fills of shapes that carry text; strong: what the eye should find first.
@@ -413,8 +413,18 @@ def runs(values):
 # --- From the sources ----------------------------------------------------------------------------------------------
 
 
-def places(rows, row):
+def held(fragment, thread):
+    """The (row, column) of each element of a fragment that a lane or thread holds, register by register."""
+    return [tuple(place) for place in constant("layouts", fragment)[thread]]
+
+
+def place_of(row, chunk):
+    """Where the swizzle of kernel 08 puts a chunk of a row."""
+    return constant("layouts", "swizzle")[row][chunk]
+
+
+def places(row):
     """In which of the eight places of a line of 128 bytes each chunk of a slab's row lies."""
-    offsets = [layouts.slab_offset(rows, row, 8 * chunk) for chunk in range(8)]
+    offsets = constant("layouts", "slab")[row]
     assert {offset // 128 for offset in offsets} == {row} and len(set(offsets)) == 8
     return [offset % 128 // 16 for offset in offsets]

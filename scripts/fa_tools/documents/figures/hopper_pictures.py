@@ -5,7 +5,6 @@ import math
 from collections import namedtuple
 
 from fa_tools.cards import BOOK
-from fa_tools.documents.figures import layouts
 from fa_tools.documents.figures.drawing import BLUE, GREEN, GREY, INK, ORANGE, Band, figure, places
 from fa_tools.for_readers.limits import machine_named
 from fa_tools.numbers import percent
@@ -83,7 +82,7 @@ def phases(p):
 def boxes(p):
     rows, head_dim = constant("12", "kBlockN"), 128
     slabs, colors = constant("12", "kSlabs"), (BLUE, ORANGE)
-    bytes_ = f"{layouts.slab_bytes(rows):,} bytes"
+    bytes_ = f"{constant('12', 'kSlabBytes'):,} bytes"
     p.head(f"A tile of K is {slabs} TMA boxes of 64 columns and {rows} rows; each arrives as a slab",
            f"head_dim {head_dim}, 16-bit elements")
     # Left: the heads of one sequence.
@@ -124,7 +123,7 @@ def boxes(p):
     p.caption(ax + 4 * cell, 84, "the first rows of slab 0", "number: the chunk of 8 columns in this place", 13, 20, 11.5)
     for row in range(12):
         yy = ay + row * line + (6 if row >= 8 else 0)
-        for chunk, place in enumerate(places(rows, row)):
+        for chunk, place in enumerate(places(row)):
             p.chunk(ax + place * cell, yy, cell - 2, line - 2, chunk, chunk == 2, (INK.orange, INK.background),
                     (INK.blue_soft, INK.text))
         p.text(ax - 8, yy + 14.5, str(row), 11, INK.muted, "end")

@@ -3,13 +3,12 @@ same bytes."""
 
 import math
 
-from fa_tools.documents.figures import (appendix_pictures, beyond_pictures, first_pictures, hopper_pictures,  # noqa: F401 - they fill DRAWN
-                                    layouts)
+from fa_tools.documents.figures import appendix_pictures, beyond_pictures, first_pictures, hopper_pictures  # noqa: F401 - they fill DRAWN
 from fa_tools.documents.figures.appendix_pictures import DATA
-from fa_tools.documents.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, Band, figure, keep, places,
-                                            runs)
+from fa_tools.documents.figures.drawing import (BLUE, DRAWN, GREEN, GREY, INK, ORANGE, REGISTERS, Band, figure, held, keep, place_of,
+                                            places, runs)
 from fa_tools.numbers import percent
-from fa_tools.sources import constant
+from fa_tools.sources import constant, constants
 from fa_tools.tools import ROOT, Parser, read_json
 
 PICTURES = ROOT / "docs" / "pictures"
@@ -231,9 +230,9 @@ def trips(p):
     p.text(290, 284, "load S", 12, anchor="end")
 
 
-def owners(held):
-    """{position: (lane, register)}; held: the (register, position) of a lane."""
-    pairs = [(position, (lane, register)) for lane in range(32) for register, position in held(lane)]
+def owners(of_lane):
+    """{position: (lane, register)}; of_lane: the (register, position) of a lane."""
+    pairs = [(position, (lane, register)) for lane in range(32) for register, position in of_lane(lane)]
     assert len(pairs) == len(dict(pairs))
     return dict(pairs)
 
@@ -248,19 +247,18 @@ def register_key(p, y):
         parts=((0, 362), (362, 388), (388, 590), (590, 615), (615, 880)), below=420)
 def fragments(p):
     lane, cell, y = 5, 18, 128
-    for left, columns, held, name, what, row_name, column_name in (
-            (60, 16, lambda l: [(i, layouts.mma_a(l, i, h)) for i in range(4) for h in range(2)],
+    for left, columns, of_lane, name, what, row_name, column_name in (
+            (60, 16, lambda l: [(i // 2, place) for i, place in enumerate(held("mma_a", l))],
              "A, 16 x 16", "a[0..3], two 16-bit elements each", "row", "k"),
-            (416, 8, lambda l: [(i, layouts.mma_b(l, i, h)) for i in range(2) for h in range(2)],
+            (416, 8, lambda l: [(i // 2, place) for i, place in enumerate(held("mma_b", l))],
              "B, 16 x 8", "b[0..1], two 16-bit elements each", "k", "column"),
-            (664, 8, lambda l: [(i, layouts.mma_c(l, i)) for i in range(4)],
-             "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")):
-        owner = owners(held)
+            (664, 8, lambda l: list(enumerate(held("mma_c", l))), "C and D, 16 x 8", "c[0..3], an fp32 each", "row", "column")):
+        owner = owners(of_lane)
         assert len(owner) == 16 * columns
         for (row, column), (other, register) in owner.items():
             p.rect(left + column * cell, y + row * cell, cell - 1.5, cell - 1.5, REGISTERS[register][0])
             p.text(left + column * cell + cell / 2 - 0.8, y + row * cell + 11.8, str(other), 9)
-        for _, (row, column) in held(lane):
+        for _, (row, column) in of_lane(lane):
             p.rect(left + column * cell - 0.6, y + row * cell - 0.6, cell - 0.4, cell - 0.4, "none", INK.text, 0, 2)
         middle = left + columns * cell / 2
         p.caption(middle, 82, name, what, 14)
@@ -284,11 +282,10 @@ def ldmatrix_tiles(p):
         return l % 8 + l // 16 * 8, l // 8 % 2 * 8
 
     for left, name, row_is, column_is, row_name, column_name, address, matrix in (
-            (62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d", q_or_v, layouts.ldmatrix),
-            (346, "K: two B fragments", "row: lane % 8 + lane / 16 * 8", "column: lane / 8 % 2 * 8", "key", "d", k,
-             layouts.ldmatrix),
+            (62, "Q: the A fragment", "row: lane % 16", "column: lane / 16 * 8", "query", "d", q_or_v, "ldmatrix"),
+            (346, "K: two B fragments", "row: lane % 8 + lane / 16 * 8", "column: lane / 8 % 2 * 8", "key", "d", k, "ldmatrix"),
             (630, "V: two B fragments, .trans", "row: lane % 16", "column: lane / 16 * 8", "key", "column", q_or_v,
-             layouts.ldmatrix_trans)):
+             "ldmatrix_trans")):
 
         def at(row, column):
             return left + column * cell + (5 if column >= 8 else 0), top + row * cell + (5 if row >= 8 else 0)
@@ -303,8 +300,8 @@ def ldmatrix_tiles(p):
             p.text(x + 6.5 * cell, y + 10, str(l), 9.5)
         assert len(met) == 256
         for m in range(4):
-            for h in range(2):
-                x, y = at(*(sum(pair) for pair in zip(address(8 * m), matrix(lane, h))))
+            for place in held(matrix, lane):
+                x, y = at(*(sum(pair) for pair in zip(address(8 * m), place)))
                 p.rect(x - 0.6, y - 0.6, cell, cell, REGISTERS[m][0], INK.text, 0, 2)
         middle = left + 8 * cell + 2
         p.text(middle, 84, name, 14, weight="bold")
@@ -385,9 +382,8 @@ def matrix_banks(p):
         parts=((0, 345), (345, 508, "arrow"), (508, 880)))
 def c_is_a(p):
     lane, cell, c_left, a_left, top = 5, 17, 52, 540, 112
-    of_c = owners(lambda l: [(tile, (layouts.mma_c(l, i)[0], layouts.mma_c(l, i)[1] + 8 * tile))
-                             for tile in range(2) for i in range(4)])
-    of_a = owners(lambda l: [(i // 2, layouts.mma_a(l, i, half)) for i in range(4) for half in range(2)])
+    of_c = owners(lambda l: [(tile, (row, column + 8 * tile)) for tile in range(2) for row, column in held("mma_c", l)])
+    of_a = owners(lambda l: [(i // 4, place) for i, place in enumerate(held("mma_a", l))])
     p.texts(13.5, None, "middle", (c_left + 8 * cell + 3, 84, "S: two C fragments of 16 x 8, fp32"),
             (a_left + 8 * cell, 84, "P: one A fragment of 16 x 16, 16-bit"), weight="bold")
     p.text(c_left + 4 * cell, 103, "acc_s[n]", 12, INK.blue, mono=True)
@@ -434,7 +430,7 @@ def ring(p):
         parts=((0, 450), (450, 880)))
 def swizzle(p):
     wanted, cell = 2, 46
-    for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", layouts.swizzle)):
+    for x, title, where in ((56, "Row by row", lambda row, chunk: chunk), (490, "XOR with the row's number", place_of)):
         p.heading(title, f"eight lanes of ldmatrix read chunk {wanted} of rows 0 to 7", x, size=15)
         p.texts(10, INK.muted, "middle", *((x + group * cell + 21, 72, f"{4 * group}-{4 * group + 3}") for group in range(8)))
         for row in range(8):
@@ -461,7 +457,7 @@ def swizzled_bits(p):
             return r * size + c * 16
 
         def swizzled(r, c):
-            return r * size + layouts.swizzle(r, c) * 16
+            return r * size + place_of(r, c) * 16
 
         # Which bits of the row are copied into which bits of the address: XOR, so one at a time tells all.
         source = [(bit, low) for bit in range(14) for low in range(bit)
@@ -498,7 +494,7 @@ def swizzled_bits(p):
         p.line(begin, top + 113, end, top + 113, INK.text, 2)
         p.text((begin + end) / 2, top + 127, "the bank", 12, weight="bold")
         p.text(24, top + 196, f"{row} · {size} + {chunk} · 16 = {before:,}: bank {before // 4 % 32}.  Swizzled: {row} · {size} + "
-               f"{layouts.swizzle(row, chunk)} · 16 = {after:,}: bank {after // 4 % 32}", 12.5, anchor="start")
+               f"{place_of(row, chunk)} · 16 = {after:,}: bank {after // 4 % 32}", 12.5, anchor="start")
 
 
 def read_and_multiply(warps, ahead, read, multiply, apart, steps=24):
@@ -563,7 +559,7 @@ def steps(p):
 def step_bits(p):
     """The bits of a chunk's place in a tile of 128 columns, and what a step does to them."""
     def address(row, chunk):  # of 256 bytes a row
-        return row * 256 + layouts.swizzle(row, chunk) * 16
+        return row * 256 + place_of(row, chunk) * 16
 
     left, wide, top = 196, 46, 84
     for bit in range(14):
@@ -587,13 +583,13 @@ def step_bits(p):
 
     lane, top = 13, 232
     row, first = lane % 8 + lane // 16 * 8, lane // 8 % 2  # as load_k addresses K
-    own = layouts.swizzle(row, first)
+    own = place_of(row, first)
     p.heading(f"Lane {lane} reads K: its row is {row}, its first chunk is {first}", y=top - 26)
     p.texts(12.5, INK.muted, "middle", (90, top, "step"), (220, top, "chunk"), (370, top, "its place: chunk ^ r"),
             (560, top, "first place ^ k"), (752, top, "first place + k"))
     for i, k in enumerate((0, 2, 4, 6)):
         chunk, y = first + k, top + 37 + i * 44
-        place, sum_of = layouts.swizzle(row, chunk), own + k
+        place, sum_of = place_of(row, chunk), own + k
         if place != own ^ k:
             raise ValueError("a step is no longer an XOR")
         p.rect(24, y - 23, 816, 36, INK.cell, None, 4)
@@ -734,12 +730,12 @@ def lazy(p):
         "example: a tile of K, 128-byte swizzle, at byte 0x8400 of shared memory; the first 16 columns",
         bands=[Band(0, ((24, 440.7), (440.7, 880)), 24, title=False), Band(190), Band(225, ((24, 440), (440, 880)), 24)])
 def descriptor(p):
-    start, stride, left, top, wide = 0x8400, 1024, 24, 92, 13
-    fields = (("mode", 1 << 62, 63, 62, GREEN, "1: 128 bytes"),
-              ("base offset", layouts.base_offset_field(0), 51, 49, GREY, "0: atoms are aligned"),
-              ("SBO", layouts.stride_field(stride), 45, 32, ORANGE, f"{stride} bytes / 16"),
-              ("LBO", layouts.leading_field(16), 29, 16, GREY, "any: not used here"),
-              ("start address", layouts.start_field(start), 13, 0, BLUE, f"0x{start:x} / 16"))
+    of, left, top, wide = constants()["layouts"], 24, 92, 13
+    fields = (("mode", of["mode"], 63, 62, GREEN, "1: 128 bytes"),
+              ("base offset", of["base_offset"], 51, 49, GREY, "0: atoms are aligned"),
+              ("SBO", of["SBO"], 45, 32, ORANGE, f"{of['stride']} bytes / 16"),
+              ("LBO", of["LBO"], 29, 16, GREY, "any: not used here"),
+              ("start address", of["starts"][0], 13, 0, BLUE, f"0x{of['start']:x} / 16"))
     p.rect(left, top, 64 * wide, 46, "none", INK.line)
     for name, bits, high, low, look, says in fields:
         if bits >> (high + 1) or bits % (1 << low):
@@ -755,9 +751,9 @@ def descriptor(p):
     p.text(24, top + 116, f"= 0x{sum(field[1] for field in fields):016x}", 14, anchor="start", mono=True, weight="bold")
     p.heading("The next 16 columns: 32 bytes further, so the start grows by 2", y=250, size=15)
     for step in range(4):
-        x, at = 24 + step * 212, start + layouts.k_major_step(128, step)
+        x, at = 24 + step * 212, of["start"] + step * of["k_major_step"]
         p.rect(x, 268, 196, 62, INK.cell, None, 5)
-        p.caption(x + 98, 290, f"columns {16 * step} to {16 * step + 15}", f"start 0x{at:x} / 16 = 0x{layouts.start_field(at):x}", 13, 22,
+        p.caption(x + 98, 290, f"columns {16 * step} to {16 * step + 15}", f"start 0x{at:x} / 16 = 0x{of['starts'][step]:x}", 13, 22,
                   12.5)
         if step:
             p.text(x - 8, 303, "+2", 12.5, INK.blue, weight="bold")
@@ -771,16 +767,16 @@ def descriptor(p):
         parts=((0, 440), (440, 880)))
 def core_matrices(p):
     cell, top = 38, 118
-    for x, name, what, down, right, address, (rows, columns), strides in (  # rows, columns: of what the first wgmma reads
+    for x, name, what, down, right, table, (rows, columns), strides in (  # rows, columns: of what the first wgmma reads
             (96, "K-major", "a core matrix: 8 rows, 8 of the depth", "row", "depth",
-             lambda row, column: layouts.k_major_offset(16, 128, 1024, 8 * row, 8 * column), (8, 2),
+             "k_major", (8, 2),
              "Depth + 8: LBO = 128 bytes.  Row + 8: SBO = 1024."),
             (528, "MN-major", "a core matrix: 8 of the depth, 8 rows", "depth", "row",
-             lambda row, column: layouts.mn_major_offset(16, 128, 1024, 8 * column, 8 * row), (2, 8),
+             "mn_major", (2, 8),
              "Depth + 8: LBO = 1024 bytes.  Row + 8: SBO = 128.")):
         middle = x + 4 * cell
         p.caption(middle, 84, name, what, 15, 20)
-        places = {(row, column): address(row, column) for row in range(8) for column in range(8)}
+        places = {(row, column): at for row, line in enumerate(constant("layouts", table)) for column, at in enumerate(line)}
         assert sorted(places.values()) == list(range(0, 64 * 128, 128))
         for (row, column), at in places.items():
             first = row < rows and column < columns
@@ -799,20 +795,20 @@ def core_matrices(p):
         parts=((0, 450), (450, 880)))
 def atoms(p):
     cell, high, top = 40, 20, 116
-    row8 = layouts.slab_offset(64, 8, 0)
+    row8 = constant("layouts", "slab")[8][0]
     for x, name, what, marked, steps_ in (
             (84, "K-major: the depth runs along a row (Q, K)", "marked: columns 0 to 15 of the rows, the first step", (0, 1),
              (("8 rows on", f"SBO = {row8} bytes"),
-              ("16 of depth on", f"start + {layouts.k_major_step(64, 1)} bytes"),
+              ("16 of depth on", f"start + {constant('layouts', 'k_major_step')} bytes"),
               ("64 of depth on", "start + 128 x the tile's rows"))),
             (512, "MN-major: the depth runs down the rows (V)", "marked: rows 0 to 15 with all their columns, the first step", range(8),
              (("8 of depth on", f"SBO = {row8} bytes"),
-              ("16 of depth on", f"start + {layouts.mn_major_step(1)} bytes"),
+              ("16 of depth on", f"start + {constant('layouts', 'mn_major_step')} bytes"),
               ("64 columns on", "LBO = 128 x the tile's rows")))):
         p.caption(x + 4 * cell, 84, name, what, 15, 20)
         for row in range(16):
             y = top + row * high + (6 if row >= 8 else 0)
-            for chunk, place in enumerate(places(64, row)):
+            for chunk, place in enumerate(places(row)):
                 p.chunk(x + place * cell, y, cell - 2, high - 2, chunk, chunk in marked, (INK.orange_soft, INK.orange),
                         (INK.cell, INK.muted), 10.5, 4)
             p.text(x - 8, y + 13, f"row {row}", 10.5, INK.muted, "end")
@@ -832,11 +828,11 @@ def atoms(p):
         parts=((0, 390), (390, 792), (792, 880)))
 def accumulators(p):
     cell, top, thread, x, left = 22, 122, 37, 92, 424
-    held = {layouts.wgmma_d(t, i): (t, i) for t in range(128) for i in range(8)}
-    assert len(held) == 64 * 16
+    owner = {place: (t, i) for t in range(128) for i, place in enumerate(held("wgmma_d", t))}
+    assert len(owner) == 64 * 16
     # Left: the 64 rows, whose they are.
     for warp in range(4):
-        rows = sorted({row for (row, _), (t, _) in held.items() if t // 32 == warp})
+        rows = sorted({row for (row, _), (t, _) in owner.items() if t // 32 == warp})
         assert rows == list(range(16 * warp, 16 * warp + 16))
         y = top + warp * 80
         p.rect(x, y, 190, 77, REGISTERS[warp][0], INK.line, 4)
@@ -851,7 +847,7 @@ def accumulators(p):
     def at(row, column):
         return left + column * cell + (8 if column >= 8 else 0), top + (row - 16) * (cell - 2)
 
-    for place, (t, i) in held.items():
+    for place, (t, i) in owner.items():
         if t // 32 == thread // 32:
             x, y = at(*place)
             p.rect(x, y, cell - 1.5, cell - 3.5, REGISTERS[i % 4][0])
@@ -859,8 +855,7 @@ def accumulators(p):
     p.texts(11, INK.muted, "end", *((left - 8, at(row, 0)[1] + 13, str(row)) for row in (16, 24, 31)))
     for i in range(4):
         p.key(left + 20 + i * 84, 452, f"d[4n + {i}]", REGISTERS[i])
-    for i in range(8):
-        row, column = layouts.wgmma_d(thread, i)
+    for i, (row, column) in enumerate(held("wgmma_d", thread)):
         x, y = at(row, column)
         p.rect(x - 0.6, y - 0.6, cell - 0.4, cell - 2.4, "none", INK.text, 0, 2)
         p.text(left + 374, top + 52 + 22 * i, f"d[{i}]", 10.5, anchor="start", mono=True)
