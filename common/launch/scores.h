@@ -14,6 +14,29 @@
 
 namespace fa {
 
+// [tiny]
+// What a softcap c makes of an element s of S, in units of log2 e, if |s| <= most, which is a score
+// of 0.22 c: log2(e) c tanh(s scale / c) = s (first + second s^2 + third s^4). As a polynomial of s
+// itself it needs no multiplication before, and its last step is the one that takes off the
+// reference. The largest relative error is 2^-22.3, with roundings 2^-21.6.
+struct TinyTanh {
+  float most = -1.0f;  // no element
+  float first = 0.0f, second = 0.0f, third = 0.0f;
+
+  TinyTanh() = default;
+  TinyTanh(float into_tanh, float cap) : most(0.22f / into_tanh) {
+    const double square = double(into_tanh) * into_tanh, log2e = 1.4426950408889634;
+    first = float(log2e * cap * into_tanh * 0.9999998146);
+    second = float(log2e * cap * into_tanh * square * -0.3332642443);
+    third = float(log2e * cap * into_tanh * square * square * 0.1295010845);
+  }
+  __device__ __forceinline__ float minus(float s, float ref) const {
+    const float square = s * s;
+    return fmaf(s, fmaf(fmaf(third, square, second), square, first), -ref);
+  }
+};
+// [/tiny]
+
 // [scores]
 struct PlainScores {
   static constexpr bool kWindow = false, kChanges = false;
@@ -32,6 +55,7 @@ struct ChangedScores : WindowScores {
   static constexpr bool kChanges = true;
   // With a softcap c the kernel's scale is c, and this is the scale before over c. 0: no softcap.
   float into_tanh;
+  TinyTanh tiny;              // of a softcap without ALiBi
   const float* alibi_slopes;  // as in Attention; null: none
   int alibi_stride;
 };
@@ -50,7 +74,9 @@ void with_scores(const Attention& a, const Body& body) {
   Attention capped = a;
   if (a.softcap > 0) capped.scale = a.softcap;
   const float into_tanh = a.softcap > 0 ? a.scale / a.softcap : 0.0f;
-  body(capped, ChangedScores{{window}, into_tanh, a.alibi_slopes, a.alibi_stride});
+  TinyTanh tiny;
+  if (a.softcap > 0 && !a.alibi_slopes) tiny = TinyTanh(into_tanh, a.softcap);
+  body(capped, ChangedScores{{window}, into_tanh, tiny, a.alibi_slopes, a.alibi_stride});
 }
 
 // ---- a sink at the end of a row -----------------------------------------------------------------

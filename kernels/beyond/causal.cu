@@ -244,6 +244,8 @@ struct Counters {
 };
 
 // kStrided: the rows of the tensors lie anywhere. Tensor maps then have a fourth dimension, blocks.
+// spills: Li128ELi2ELb0ENS_13ChangedScores 16 bytes: what a query tile begins with
+// spills: Li128ELi2ELb1ENS_13ChangedScores 8 bytes: the same
 template <typename T, int kHeadDim, int kConsumers, bool kStrided, typename Scores>
 __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
@@ -529,22 +531,26 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   };
 
   // [exponentials]
-  // Computes P = 2^(score scale_log2 - row_ref) as A operand (8 + 8 columns per fragment) and its
-  // sums. score(i) is element i of S, or -inf.
-  const auto exponentials = [&](auto& p, float(&sum)[2], const auto& score) {
+  // Computes P = 2^exponent as A operand (8 + 8 columns per fragment) and its sums.
+  // exponent(i, ref) is element i's: its score in units of log2 e, less the row's reference.
+  const auto exponentials_of = [&](auto& p, float(&sum)[2], const auto& exponent) {
     float part[4] = {};  // sums of even and odd columns of both rows
 #pragma unroll
     for (int i = 0; i < C::kBlockN / 4; i++) {
       float low_high[2];
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        low_high[j] = ptx::exp2_approx(fmaf(score(2 * i + j), scale_log2, -row_ref[i % 2]));
+        low_high[j] = ptx::exp2_approx(exponent(2 * i + j, row_ref[i % 2]));
         part[i % 2 * 2 + j] += low_high[j];
       }
       p[i / 4][i % 4] = ptx::pack<T>(low_high[0], low_high[1]);
     }
     sum[0] = part[0] + part[1];
     sum[1] = part[2] + part[3];
+  };
+  // score(i) is element i of S, or -inf.
+  const auto exponentials = [&](auto& p, float(&sum)[2], const auto& score) {
+    exponentials_of(p, sum, [&](int i, float ref) { return fmaf(score(i), scale_log2, -ref); });
   };
   // [/exponentials]
   // [mask]
@@ -629,6 +635,27 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     for (int h = 0; h < 2; h++) row_sum[h] = row_sum[h] * rescale[h] + sum[h];
   };
   // [/exact]
+  // [tiny]
+  // Does the same without change_scores(), if scores.tiny will do for the whole warp and no row
+  // needs a mask or another reference; otherwise changes nothing and returns false.
+  const auto softmax_of_tiny = [&](auto& p) -> bool {
+    if constexpr (Scores::kChanges) {
+      const bool all_seen = key + C::kBlockN < visible_keys(row) && left_is_seen();
+      if (scores.tiny.most < 0.0f || exact || !__all_sync(0xffffffffu, all_seen)) return false;
+      float most = 0.0f;
+#pragma unroll
+      for (int i = 0; i < C::kBlockN / 2; i++) most = fmaxf(most, fabsf(acc_s[i]));
+      if (!__all_sync(0xffffffffu, most <= scores.tiny.most)) return false;
+      float sum[2];
+      exponentials_of(p, sum, [&](int i, float ref) { return scores.tiny.minus(acc_s[i], ref); });
+      if (!__all_sync(0xffffffffu, sum[0] + sum[1] <= kMaxTileSum<T>)) return false;
+      row_sum[0] += sum[0];
+      row_sum[1] += sum[1];
+      return true;
+    }
+    return false;
+  };
+  // [/tiny]
   // [softmax]
   // Does the same for a query tile's first key tile. References rise from the row's first score: by
   // how much says how far scores spread, and so whether the next tile's maxima are taken first.
@@ -645,6 +672,7 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   };
   // Does the same for any other tile. Returns whether O must be rescaled.
   const auto softmax = [&](auto& p) -> bool {
+    if (softmax_of_tiny(p)) return false;
     change_scores();
     const auto score = [&](int i) { return acc_s[i]; };
     // A row whose last key is in this tile or further left may have no reference yet.
