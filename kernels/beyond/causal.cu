@@ -244,8 +244,8 @@ struct Counters {
 };
 
 // kStrided: the rows of the tensors lie anywhere. Tensor maps then have a fourth dimension, blocks.
-// spills: Li128ELi2ELb0ENS_13ChangedScores 16 bytes: what a query tile begins with
-// spills: Li128ELi2ELb1ENS_13ChangedScores 8 bytes: the same
+// spills: Li128ELi2ELb0ENS_13ChangedScores 48 bytes: what a query tile begins with
+// spills: Li128ELi2ELb1ENS_13ChangedScores 24 bytes: the same
 template <typename T, int kHeadDim, int kConsumers, bool kStrided, typename Scores>
 __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
     attention_kernel(const __grid_constant__ ptx::TensorMap map_q,
