@@ -99,7 +99,6 @@ __device__ __forceinline__ float add_sink(float sink, float& ref, float& sum) {
 // "Floating Point Instructions: tanh"): of a score of 40 that is 0.02, and so two percent of its P.
 constexpr float kTanhSmall = 0.75f;
 
-// [tanh]
 // tanh(x) for |x| <= kTanhSmall: x times a polynomial in x^2, fitted so that its largest relative
 // error is least. That is 2^-23.8, and with the roundings of fp32 2^-22.5. No MUFU.
 __device__ __forceinline__ float tanh_small(float x) {
@@ -111,7 +110,6 @@ __device__ __forceinline__ float tanh_small(float x) {
   sum = fmaf(sum, square, -0.333329588f);
   return fmaf(sum, square, 1.0f) * x;
 }
-// [/tanh]
 
 // tanh(x) for every x: 1 - 2 / (e^2x + 1) loses no digits where x is not small. Two MUFU.
 __device__ __forceinline__ float tanh_any(float x) {
