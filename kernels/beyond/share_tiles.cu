@@ -811,22 +811,49 @@ struct Launcher {
     return known_way = best;
   }
   static bool is_faster_than_causal(const Size& s) { return best_way(s).cost < cost_of_causal(s); }
-  // Whether it is faster than beyond/causal and 16, and than split_keys, which leads with 3 on few
-  // rows and with 1 on more. With pages, and with sequences of different lengths, it was not timed,
-  // and with head_dim 96 and 256 it is not there.
+  // Whether it is faster than beyond/causal, which takes no pages, and 16, and than split_keys,
+  // which takes no packed sequences and leads with 3 on few rows. Head_dim 96 and 256 it has not.
   static int leads(const Problem& problem) {
     const int present = device_capability();
     if (present != 0 && present != 90) return 0;
-    if (problem.page_size > 0 || !problem.packed.empty() || !problem.has_plain_scores() ||
-        problem.fp8 != Fp8::kNone) {
-      return 0;
-    }
+    if (!problem.has_plain_scores() || problem.fp8 != Fp8::kNone) return 0;
     if (problem.head_dim != 64 && problem.head_dim != 128) return 0;
-    const Size size{problem.batch,   problem.heads,     problem.key_heads(),
-                    problem.seq_len, problem.key_len(), problem.mask == Mask::kCausal};
-    const bool faster = problem.head_dim == 64 ? Launcher<T, 64>::is_faster_than_causal(size)
-                                               : Launcher<T, 128>::is_faster_than_causal(size);
-    return faster ? 2 : 0;
+    // Sequences of different lengths count as so many of the mean length.
+    const bool packed = !problem.packed.empty(), paged = problem.page_size > 0;
+    const size_t sequences = packed ? problem.packed.size() : size_t(problem.batch);
+    size_t queries = size_t(problem.seq_len), keys = size_t(problem.key_len());
+    if (packed) {
+      queries = (problem.q_rows() + sequences - 1) / sequences;
+      keys = (problem.kv_rows() + sequences - 1) / sequences;
+    } else if (paged) {
+      keys = 0;
+      for (const int length : problem.kv_lens) keys += size_t(length);
+      keys = (keys + sequences - 1) / sequences;
+    }
+    if (queries == 0 || keys == 0) return 0;
+    const Size s{(long long)(sequences), problem.heads, problem.key_heads(),
+                 int(queries),           int(keys),     problem.mask == Mask::kCausal};
+    const bool narrow = problem.head_dim == 64;
+    const float own =
+        narrow ? Launcher<T, 64>::best_way(s).cost : Launcher<T, 128>::best_way(s).cost;
+    bool faster = paged || (narrow ? Launcher<T, 64>::is_faster_than_causal(s)
+                                   : Launcher<T, 128>::is_faster_than_causal(s));
+    if (packed) {  // a CTA of causal has all keys of the longest sequence
+      const Size longest{1, 1, 1, 1, problem.key_len(), false};
+      faster |= own < (narrow ? Launcher<T, 64>::cost_of_causal(longest)
+                              : Launcher<T, 128>::cost_of_causal(longest));
+    }
+    if (!faster) return 0;
+    // split_keys spreads the keys of few tiles over all SMs, a cluster over eight at most. Its
+    // estimate is too low where keys are few, hence the third.
+    const long long rows = (long long)(s.heads / s.kv_heads) * s.q_len;
+    const long long tiles = s.sequences * s.kv_heads * ((rows + 63) / 64);
+    const float seen = float(s.kv_len) - (s.causal ? float(s.q_len - 1) / 2 : 0.0f);
+    const float of_split_keys =
+        narrow ? 8.4f + 0.98e-4f * float(tiles) * seen : 11.8f + 1.45e-4f * float(tiles) * seen;
+    const bool clusters_fill = tiles * Config<kHeadDim, 1>::kMostCtas >= sm_count();
+    if (!packed && !clusters_fill && own > 1.33f * of_split_keys) return 0;
+    return paged && own >= of_split_keys ? 0 : 2;
   }
   static void run(const Attention<T>& a) {
     const auto [cost, consumers, ctas] =
