@@ -838,10 +838,12 @@ struct Launcher {
         narrow ? Launcher<T, 64>::best_way(s).cost : Launcher<T, 128>::best_way(s).cost;
     bool faster = paged || (narrow ? Launcher<T, 64>::is_faster_than_causal(s)
                                    : Launcher<T, 128>::is_faster_than_causal(s));
-    if (packed) {  // a CTA of causal has all keys of the longest sequence
+    if (packed) {  // a CTA of causal has all keys of the longest sequence; a cluster shares them
       const Size longest{1, 1, 1, 1, problem.key_len(), false};
-      faster |= own < (narrow ? Launcher<T, 64>::cost_of_causal(longest)
-                              : Launcher<T, 128>::cost_of_causal(longest));
+      const float shared = narrow ? Launcher<T, 64>::best_way(longest).cost
+                                  : Launcher<T, 128>::best_way(longest).cost;
+      faster |= std::max(own, shared) < (narrow ? Launcher<T, 64>::cost_of_causal(longest)
+                                                : Launcher<T, 128>::cost_of_causal(longest));
     }
     if (!faster) return 0;
     // split_keys spreads the keys of few tiles over all SMs, a cluster over eight at most. Its
