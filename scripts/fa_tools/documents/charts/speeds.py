@@ -412,4 +412,5 @@ def spread_chart(gpu, drawn, theme):
     return {**spec, "width": width, "height": 220 if theme.phone else 300, "layer": [
         layer("rule", {"x": x}, [{"times": 1}], strokeWidth=1.4, color=theme.text),
         layer("line", {"x": x, "y": y, "color": colour, "strokeDash": DASHES, "order": {"field": "nth", "type": "quantitative"}}, rows,
-              strokeWidth=2.2, interpolate="step-after")]}
+              strokeWidth=2.2, interpolate="step-after"),
+        layer("point", {"x": x, "y": y, "color": colour}, rows, filled=True, size=20, opacity=1)]}
