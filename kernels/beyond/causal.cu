@@ -636,8 +636,8 @@ __global__ void __launch_bounds__(Config<kHeadDim, kConsumers>::kThreads, 1)
   };
   // [/exact]
   // [tiny]
-  // Does the same without change_scores(), if scores.tiny will do for the whole warp and no row
-  // needs a mask or another reference; otherwise changes nothing and returns false.
+  // Computes P and row_sum without change_scores(), if scores.tiny will do for the whole warp and
+  // no row needs a mask or another reference. Otherwise it returns false, and P has no meaning.
   const auto softmax_of_tiny = [&](auto& p) -> bool {
     if constexpr (Scores::kChanges) {
       const bool all_seen = key + C::kBlockN < visible_keys(row) && left_is_seen();

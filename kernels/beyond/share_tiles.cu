@@ -833,29 +833,28 @@ struct Launcher {
     if (queries == 0 || keys == 0) return 0;
     const Size s{(long long)(sequences), problem.heads, problem.key_heads(),
                  int(queries),           int(keys),     problem.mask == Mask::kCausal};
-    const bool narrow = problem.head_dim == 64;
-    const float own =
-        narrow ? Launcher<T, 64>::best_way(s).cost : Launcher<T, 128>::best_way(s).cost;
-    bool faster = paged || (narrow ? Launcher<T, 64>::is_faster_than_causal(s)
-                                   : Launcher<T, 128>::is_faster_than_causal(s));
-    if (packed) {  // a CTA of causal has all keys of the longest sequence; a cluster shares them
-      const Size longest{1, 1, 1, 1, problem.key_len(), false};
-      const float shared = narrow ? Launcher<T, 64>::best_way(longest).cost
-                                  : Launcher<T, 128>::best_way(longest).cost;
-      faster |= std::max(own, shared) < (narrow ? Launcher<T, 64>::cost_of_causal(longest)
-                                                : Launcher<T, 128>::cost_of_causal(longest));
-    }
-    if (!faster) return 0;
-    // split_keys spreads the keys of few tiles over all SMs, a cluster over eight at most. Its
-    // estimate is too low where keys are few, hence the third.
     const long long rows = (long long)(s.heads / s.kv_heads) * s.q_len;
     const long long tiles = s.sequences * s.kv_heads * ((rows + 63) / 64);
     const float seen = float(s.kv_len) - (s.causal ? float(s.q_len - 1) / 2 : 0.0f);
-    const float of_split_keys =
-        narrow ? 8.4f + 0.98e-4f * float(tiles) * seen : 11.8f + 1.45e-4f * float(tiles) * seen;
-    const bool clusters_fill = tiles * Config<kHeadDim, 1>::kMostCtas >= sm_count();
-    if (!packed && !clusters_fill && own > 1.33f * of_split_keys) return 0;
-    return paged && own >= of_split_keys ? 0 : 2;
+    // of_split_keys is an estimate for split_keys.
+    const auto lead = [&](auto launcher, float of_split_keys) {
+      const float own = launcher.best_way(s).cost;
+      bool faster = paged || launcher.is_faster_than_causal(s);
+      if (packed) {  // a CTA of causal has all keys of the longest sequence; a cluster shares them
+        const Size longest{1, 1, 1, 1, problem.key_len(), false};
+        faster |= std::max(own, launcher.best_way(longest).cost) < launcher.cost_of_causal(longest);
+      }
+      if (!faster) return 0;
+      // split_keys spreads the keys of few tiles over all SMs, a cluster over eight at most. Its
+      // estimate is too low where keys are few, hence the third.
+      const bool clusters_fill = tiles * Config<kHeadDim, 1>::kMostCtas >= sm_count();
+      if (!packed && !clusters_fill && own > 1.33f * of_split_keys) return 0;
+      return paged && own >= of_split_keys ? 0 : 2;
+    };
+    if (problem.head_dim == 64) {
+      return lead(Launcher<T, 64>{}, 8.4f + 0.98e-4f * float(tiles) * seen);
+    }
+    return lead(Launcher<T, 128>{}, 11.8f + 1.45e-4f * float(tiles) * seen);
   }
   static void run(const Attention<T>& a) {
     const auto [cost, consumers, ctas] =
