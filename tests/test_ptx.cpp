@@ -436,6 +436,31 @@ TEST(Tanh, IsAsExactAsFp32) {
   EXPECT_LE(most, 0x1p-22);
 }
 
+// An element of S under a softcap of 30, as an exponent whose reference is 0.
+__global__ void tiny_tanh_kernel(const float* in, const TinyTanh* tiny, float* out) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  out[i] = tiny->minus(in[i], 0.0f);
+}
+
+TEST(Tanh, OfASmallPartOfTheCapIsExactEnough) {
+  const double into_tanh = 0.125 / 30, unit = 30 / std::log(2.0);
+  const std::vector<TinyTanh> tiny = {TinyTanh(float(into_tanh), 30)};
+  std::vector<float> numbers;
+  while (numbers.size() < 65536)
+    numbers.push_back(tiny[0].most * (float(numbers.size()) - 32767.5f) / 32768);
+  const Buffer in = upload("in", numbers), of_cap = upload("tiny", tiny);
+  Buffer out("out", numbers.size() * sizeof(float));
+  run<tiny_tanh_kernel>({dim3(256), dim3(256)}, in, of_cap, out);
+  const auto results = download<float>(out);
+  double most = 0;
+  for (size_t i = 0; i < numbers.size(); i++) {
+    const double exact = unit * std::tanh(double(numbers[i]) * double(float(into_tanh)));
+    most = std::max(most, std::abs(double(results[i]) / exact - 1));
+  }
+  EXPECT_LE(most, 0x1p-21);  // what the reference allows
+  EXPECT_LT(TinyTanh().most, 0);
+}
+
 // Sums of products, which are rounded once: "Half Precision Floating Point Instructions: fma".
 __global__ void fma2_kernel(const uint32_t* in, uint32_t* out) {
   const int i = blockIdx.x * 256 + threadIdx.x;
